@@ -28,11 +28,12 @@ def choose() -> None:
 
 
 bench = current()
-st.title("Compare", anchor=False)
-kind = open_kind()
-st.segmented_control(
-    "What to compare", [PROMPTS, RUNS], key=KIND, required=True, on_change=choose, label_visibility="collapsed"
-)
+with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+    st.title("Compare", anchor=False, width="content")
+    kind = open_kind()
+    st.segmented_control(
+        "What to compare", [PROMPTS, RUNS], key=KIND, required=True, on_change=choose, label_visibility="collapsed"
+    )
 if kind == RUNS:
     run_view.show(bench)
 else:

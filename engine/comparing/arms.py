@@ -205,6 +205,17 @@ def labels(arms: Sequence[Arm]) -> list[str]:
     ]
 
 
+def differences(arms: Sequence[Arm]) -> list[list[str]]:
+    """Return for each variant what differs, a short text a setting: of the first all that any other variant changes,
+    of the others what they change."""
+    names = _differing(arms)
+    settings = [_settings(arm) for arm in arms]
+    return [
+        [_told(name, one[name]) for name in names if name in one and (not number or one[name] != settings[0].get(name))]
+        for number, one in enumerate(settings)
+    ]
+
+
 def planned_answers(plan: ComparisonPlan) -> list[Answer]:
     """Return all trials of a plan before they run, alternating between the variants."""
     return [

@@ -100,11 +100,29 @@ def in_labels(labels: Mapping[str, str]) -> Iterator[None]:
         raise SettingError(told_of(error, labels), labels.get(name, name)) from error
 
 
-def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
+def parameter_row(recorded_top_k: int, prefix: str = PREFIX) -> None:
     """Draw temperature, max tokens, seed and More; typed values are in the session state under `prefix`.
 
+    `recorded_top_k` is the default number of recorded candidates.
+    """
+    _most_used(prefix)
+    num_changed = _num_changed(recorded_top_k, prefix)
+    label = f"More · {num_changed} changed" if num_changed else "More"
+    with st.popover(label, key=prefix + "more"), st.container(width=MORE_WIDTH):
+        _more(prefix, has_recording=True)
+
+
+def parameter_panel(prefix: str) -> None:
+    """Draw all parameters of a panel that has no recording options, the most used first."""
+    with st.container(horizontal=True, gap="small"):
+        _most_used(prefix)
+    _more(prefix, has_recording=False)
+
+
+def _most_used(prefix: str) -> None:
+    """Draw temperature, max tokens and seed.
+
     No field has bounds: Streamlit would show a value beyond them but keep the previous one, which would then be run.
-    `recorded_top_k` is the default number of recorded candidates; None omits the recording options.
     """
     st.number_input(
         SAMPLING_LABELS["temperature"], step=0.1, key=prefix + "temperature", width=WIDTH, persist_state="session",
@@ -118,10 +136,6 @@ def parameter_row(recorded_top_k: int | None, prefix: str = PREFIX) -> None:
         SAMPLING_LABELS["seed"], value=None, step=1, key=prefix + "seed", width=SEED_WIDTH, persist_state="session",
         placeholder="random", help="Empty: a new seed for each run; the result shows the seed used.",
     )  # fmt: skip
-    num_changed = _num_changed(recorded_top_k, prefix)
-    label = f"More · {num_changed} changed" if num_changed else "More"
-    with st.popover(label, key=prefix + "more"), st.container(width=MORE_WIDTH):
-        _more(prefix, has_recording=recorded_top_k is not None)
 
 
 def _more(prefix: str, *, has_recording: bool) -> None:
@@ -265,14 +279,14 @@ def _check_given(values: Mapping[str, object]) -> None:
             raise ConfigError(f"{name} is empty: enter a number")
 
 
-def _num_changed(recorded_top_k: int | None, prefix: str) -> int:
+def _num_changed(recorded_top_k: int, prefix: str) -> int:
     """Return how many parameters behind More differ from their defaults."""
     state, defaults = st.session_state, Sampling()
     changed: list[bool] = [state[prefix + name] != getattr(defaults, name) for name in NUMBERS[1:]]
     changed += [tuple(state[prefix + "samplers"]) != DEFAULT_SAMPLERS]
     changed += [_strings(state[prefix + "breakers"]) != defaults.dry_sequence_breakers]
     changed += [bool(state[prefix + name]) for name in ("stop", "scored", "repeatable", "unkept")]
-    changed += [recorded_top_k not in (None, state[prefix + "recorded"])]
+    changed += [recorded_top_k != state[prefix + "recorded"]]
     return sum(changed) + constraints_editor.num_changed(prefix)
 
 

@@ -42,8 +42,22 @@ def captions(at: AppTest) -> str:
     return "\n".join(caption.value for caption in at.main.caption)
 
 
+def summary(at: AppTest) -> str:
+    """The one line to which the prompt and how it is run fold."""
+    return at.main.expander[0].label
+
+
 def temperatures(at: AppTest) -> list[float | None]:
     return [field.value for field in at.main.number_input if field.label == "Temperature"]
+
+
+def is_unfolded(at: AppTest) -> bool:
+    return bool(at.session_state["arms_setup"])
+
+
+def heads(at: AppTest) -> list[str]:
+    """The line of each variant, as Markdown."""
+    return [element.value for element in at.main.markdown if element.value.startswith("**")]
 
 
 def key(at: AppTest, name: str, position: int = 0) -> str:
@@ -78,7 +92,7 @@ def test_without_a_model_run_says_so_before_it_is_pressed(bench: Workbench) -> N
         for position in (0, 1):
             at.selectbox(key=key(at, "model", position)).select(str(path)).run()
         assert not at.button(key="arms_run").disabled
-        assert "2 trials" in captions(at)
+        assert "2 trials" in summary(at)
     finally:
         bench.model_manager.load(path)
         wait_for_model(bench)
@@ -90,7 +104,9 @@ def test_it_opens_on_two_arms_ready_to_run(bench: Workbench) -> None:
     assert len({field.value for field in at.main.number_input if field.label == "Seed"}) == 1
     assert at.text_area(key="arms_prompt").value == "Once upon a time"
     assert primary(at) == ["Run"] and not at.button(key="arms_run").disabled
-    assert "2 trials" in captions(at)
+    assert "Once upon a time" in summary(at) and "2 trials of up to 64 tokens" in summary(at)
+    assert is_unfolded(at) and captions(at).count("Press Run for its answer.") == 2
+    assert heads(at) == ["**Variant 1** :gray-badge[temperature 0]", "**Variant 2** :gray-badge[temperature 1]"]
 
 
 def test_run_writes_the_address_and_puts_the_answers_side_by_side(bench: Workbench) -> None:
@@ -104,9 +120,10 @@ def test_run_writes_the_address_and_puts_the_answers_side_by_side(bench: Workben
     assert plain("tok/s") in captions(at) and "bits per token" in captions(at)
     assert captions(at).count("shared machine") == 2
     assert at.get("download_button")
-    assert "edited" not in captions(at)
+    assert "Edited" not in captions(at)
+    assert not is_unfolded(at)
     at.text_area(key="arms_prompt").set_value("Far away").run()
-    assert "edited since this comparison" in captions(at)
+    assert plain("Edited since this comparison.") in captions(at) and "Far away" in summary(at)
 
 
 def test_while_it_runs_there_is_stop_and_progress(bench: Workbench) -> None:
@@ -131,7 +148,7 @@ def test_the_address_opens_a_comparison_with_its_plan_view_and_row(bench: Workbe
     assert temperatures(at) == [0.0, 1.5]
     assert at.text_area(key="arms_prompt").value == plan.prompt
     assert at.number_input(key="arms_repeats").value == 3 and at.toggle(key="arms_apart").value
-    assert "edited" not in captions(at)
+    assert "Edited" not in captions(at) and not is_unfolded(at)
     assert at.selectbox(key="arms_row").value == "2"
     assert address(at) == {"comparison": record.id, "view": "Texts", "row": "2"}
     outcomes = bench.compare.outcomes(record)
@@ -208,6 +225,55 @@ def test_arms_are_added_like_the_last_and_removed(bench: Workbench) -> None:
     assert temperatures(at) == [0.0, 0.4, 0.4]
     press(at, key(at, "remove", 0))
     assert temperatures(at) == [0.4, 0.4]
+
+
+def test_a_variant_that_is_changed_added_or_removed_keeps_the_answers_of_the_others(bench: Workbench) -> None:
+    plan = ComparisonPlan(prompt="Once", arms=(COLD, HOT, replace(HOT, max_tokens=5)))
+    record = compared(bench, plan)
+    at = page(comparison=record.id)
+    ids = [answer.trial_id for answer in record.answers]
+    assert answers(at) == ids
+    press(at, key(at, "remove", 0))
+    assert answers(at) == ids[1:] and plain("Edited since this comparison.") in captions(at)
+    at.number_input(key=key(at, "temperature", 1)).set_value(0.2).run()
+    assert answers(at) == ids[1:] and captions(at).count("Edited since this answer.") == 1
+    press(at, "arms_add")
+    assert answers(at) == ids[1:] and captions(at).count("Press Run for its answer.") == 1
+    again = after(press(at, "arms_run"), bench)
+    assert answers(at) == [answer.trial_id for answer in again.answers] and len(again.plan.arms) == 3
+    assert "Edited" not in captions(at)
+
+
+def answers(at: AppTest) -> list[str]:
+    """The trials of the strips, which share one inspector."""
+    found = [json.loads(element.proto.json or "{}") for element in at.main.get("bidi_component")]
+    return [one["trial"] for one in found if one.get("inspector") == "shared"]
+
+
+def test_undo_restores_the_plan_and_the_answers(bench: Workbench) -> None:
+    record = compared(bench, ComparisonPlan(prompt="Once", arms=(HOT, COLD)))
+    at = page(comparison=record.id)
+    press(at, "arms_delete")
+    press(at, key(at, "remove", 0))
+    assert not answers(at) and temperatures(at) == [0.0]
+    press(at, "arms_undo")
+    assert temperatures(at) == [1.5, 0.0]
+    assert answers(at) == [answer.trial_id for answer in record.answers]
+
+
+def test_a_new_comparison_is_that_with_which_the_page_opens(bench: Workbench) -> None:
+    at = page(comparison=compared(bench, ComparisonPlan(prompt="Once", arms=(HOT, COLD))).id)
+    press(at, "arms_new")
+    assert is_unfolded(at) and not answers(at) and temperatures(at) == [0.0, 1.0] and not address(at)
+
+
+def test_a_name_and_what_differs_are_shown_as_text(bench: Workbench) -> None:
+    named = replace(HOT, label=HOSTILE[:60], variables={"who": HOSTILE})
+    plan = ComparisonPlan(prompt="{{who}}", arms=(replace(COLD, variables={"who": "fox"}), named))
+    first, second = heads(page(comparison=compared(bench, plan).id))
+    assert first == "**Variant 1** :gray-badge[temperature 0] :gray-badge[who fox]"
+    assert second.startswith(f"**{plain(HOSTILE[:60].strip())}** :gray-badge[temperature 1\\.5] :gray-badge[who ")
+    assert "<script>" not in second.replace("\\<", "") and "\u202e" not in second
 
 
 def test_what_cannot_be_run_is_said_in_place(bench: Workbench) -> None:

@@ -1,12 +1,13 @@
-"""Editor of a comparison's variants: model, temperature, length, seed and all other parameters of each."""
+"""Variants of a comparison: a compact head for each, whose popover edits its model and parameters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import streamlit as st
 
-from engine.comparing.arms import MAX_ARMS, Arm, labels
+from engine.comparing.arms import MAX_ARMS, Arm, differences, labels
 from engine.errors import EngineError
 from engine.models import ModelFile, embedded_model, list_models
 from engine.specs import Request
@@ -18,57 +19,90 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
-ARMS = "arms_numbers"
-COLUMNS, COLUMN_WIDTH = 3, 300
+ARMS, ANSWERED = "arms_numbers", "arms_answered"
 LOADED = "The loaded model"
+EDITOR_WIDTH, CHIP_CHARACTERS = 640, 40
 
 
-def show(bench: Workbench, variables: Sequence[str]) -> None:
-    """Draw the variants side by side, three to a row, and the button that adds one."""
-    numbers = st.session_state[ARMS]
-    models = _models(str(bench.settings.models))
-    with st.grid(COLUMNS, min_column_width=COLUMN_WIDTH, gap="small"):
-        for number, label in zip(numbers, _labels(variables), strict=True):
-            with st.container(border=True, gap="small"):
-                _arm(number, label, models, variables, is_only=len(numbers) == 1)
+class Head(NamedTuple):
+    """A variant on the screen. answered: its position in the comparison that is shown, None if it was added since.
+
+    default: the label that it has without one of its own. chips: what differs from the first variant.
+    """
+
+    number: int
+    answered: int | None
+    name: str
+    default: str
+    chips: list[str]
+
+
+def heads(variables: Sequence[str]) -> list[Head]:
+    """Return the variants on the screen, in order."""
+    numbers, answered = st.session_state[ARMS], st.session_state.get(ANSWERED, {})
+    names = [st.session_state[_key(number, "label")].strip() for number in numbers]
+    try:
+        arms = read(variables)
+        chips, default = differences(arms), labels([replace(arm, label="") for arm in arms])
+    except EngineError:
+        chips, default = [[] for _ in numbers], [f"variant {position}" for position, _ in enumerate(numbers, 1)]
+    return [
+        Head(number, answered.get(number), name or f"Variant {position}", label, told)
+        for position, (number, name, label, told) in enumerate(zip(numbers, names, default, chips, strict=True), 1)
+    ]
+
+
+def show(bench: Workbench, head: Head, variables: Sequence[str]) -> None:
+    """Draw the head of a variant: its name, what differs from the first, and the button that edits it."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
+        chips = " ".join(f":gray-badge[{plain(text, CHIP_CHARACTERS)}]" for text in head.chips)
+        st.markdown(f"**{plain(head.name)}** {chips}")
+        with (
+            st.popover("Edit", key=_key(head.number, "edit"), type="tertiary", help="Edit this variant"),
+            st.container(width=EDITOR_WIDTH),
+        ):
+            _editor(bench, head, variables)
+    error = problem(head.number, variables)
+    if error is not None:
+        notice(error)
+
+
+def add_button(variables: Sequence[str]) -> None:
+    """Draw the button that adds a variant; call inside a row."""
     st.button(
         "Add a variant", icon=":material/add:", type="tertiary", key="arms_add", on_click=_add,
-        args=(variables,), disabled=len(numbers) >= MAX_ARMS,
+        args=(variables,), disabled=len(st.session_state[ARMS]) >= MAX_ARMS,
     )  # fmt: skip
 
 
-def _labels(variables: Sequence[str]) -> list[str]:
-    """Return the default label of each variant."""
-    try:
-        return labels([replace(arm, label="") for arm in read(variables)])
-    except EngineError:
-        return [f"variant {position}" for position, _ in enumerate(st.session_state[ARMS], 1)]
+def _editor(bench: Workbench, head: Head, variables: Sequence[str]) -> None:
+    number = head.number
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        st.text_input("Name", key=_key(number, "label"), placeholder=head.default, persist_state="session")
+        _model(bench, number)
+        st.button(
+            "Remove", icon=":material/close:", type="tertiary", key=_key(number, "remove"), help="Remove this variant",
+            disabled=len(st.session_state[ARMS]) == 1, on_click=_remove, args=(number,),
+        )  # fmt: skip
+    if variables:
+        with st.grid(3, min_column_width=160, gap="small"):
+            for name in variables:
+                st.text_input(
+                    plain(f"{{{{{name}}}}}"), key=_key(number, f"value_{name}"), placeholder="as in the table",
+                    persist_state="session",
+                )  # fmt: skip
+    sampling_editor.parameter_panel(_key(number, ""))
 
 
-def _arm(number: int, label: str, models: dict[str, str], variables: Sequence[str], *, is_only: bool) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="xsmall"):
-        st.text_input(
-            "Name", key=_key(number, "label"), placeholder=label, label_visibility="collapsed", persist_state="session"
-        )
-        if not is_only:
-            st.button(
-                ":material/close:", type="tertiary", key=_key(number, "remove"), help="Remove this variant",
-                on_click=_remove, args=(number,),
-            )  # fmt: skip
+def _model(bench: Workbench, number: int) -> None:
+    models = _models(str(bench.settings.models))
     chosen = st.session_state[_key(number, "model")] or ""
     known = distinct({"": LOADED, **models} | ({} if chosen in models else {chosen: Path(chosen).name or LOADED}))
     st.selectbox(
         "Model", list(known), key=_key(number, "model"), format_func=lambda path: known.get(path, path),
-        label_visibility="collapsed", accept_new_options=True, persist_state="session",
+        accept_new_options=True, persist_state="session",
         help="Or enter the path of a GGUF file. Other models are loaded one at a time.",
     )  # fmt: skip
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="xsmall"):
-        sampling_editor.parameter_row(None, _key(number, ""))
-        if variables:
-            _variables(number, variables)
-    error = problem(number, variables)
-    if error is not None:
-        notice(error)
 
 
 def problem(number: int, variables: Sequence[str]) -> EngineError | None:
@@ -80,16 +114,6 @@ def problem(number: int, variables: Sequence[str]) -> EngineError | None:
     return None
 
 
-def _variables(number: int, names: Sequence[str]) -> None:
-    """Draw the fields for variable values specific to this variant."""
-    own = _own(number, names)
-    with st.popover(f"Variables · {len(own)} set" if own else "Variables", key=_key(number, "variables")):
-        for name in names:
-            st.text_input(
-                plain(name), key=_key(number, f"value_{name}"), placeholder="as in the table", persist_state="session"
-            )
-
-
 @st.cache_data(ttl=30, show_spinner=False)
 def _models(folder: str) -> dict[str, str]:
     """Return the labels of the models that can be chosen, by path."""
@@ -99,7 +123,7 @@ def _models(folder: str) -> dict[str, str]:
 
 
 def fill(arms: Sequence[Arm], trials: Mapping[int, Trial]) -> None:
-    """Put variants on the screen; call only before the widgets are drawn, or in a callback.
+    """Put the variants of a comparison on the screen; call only before the widgets are drawn, or in a callback.
 
     trials: a trial of each variant that has run, by its position; the token ids of its logit bias are of that model.
     """
@@ -107,11 +131,25 @@ def fill(arms: Sequence[Arm], trials: Mapping[int, Trial]) -> None:
     st.session_state[ARMS] = list(range(first, first + len(arms)))
     for position, (number, arm) in enumerate(zip(st.session_state[ARMS], arms, strict=True)):
         _fill(number, arm, trials.get(position))
+    mark_answered()
+
+
+def mark_answered() -> None:
+    """Note that the comparison on the screen is that of the variants on the screen; call in a callback."""
+    st.session_state[ANSWERED] = {number: position for position, number in enumerate(st.session_state[ARMS])}
 
 
 def read(variables: Sequence[str]) -> tuple[Arm, ...]:
     """Return the variants on the screen. Raises SettingError for values out of range."""
     return tuple(_read(number, variables) for number in st.session_state[ARMS])
+
+
+def is_edited(head: Head, arm: Arm, variables: Sequence[str]) -> bool:
+    """Return True if a variant on the screen differs from `arm`, which gave the answers below it."""
+    try:
+        return replace(_read(head.number, variables), label="") != replace(arm, label="")
+    except EngineError:
+        return True
 
 
 def _fill(number: int, arm: Arm, trial: Trial | None = None) -> None:

@@ -96,6 +96,6 @@ def _undo(bench: Workbench) -> None:
         comparison_id = st.session_state.pop(trial_state.DELETED, None)
         if comparison_id is not None:
             bench.compare.restore(comparison_id)
-            trial_state.show({"comparison": comparison_id})
+            _open(comparison_id)
 
     trial_state.act(restore)

@@ -1,6 +1,7 @@
 """Results of a comparison: a sentence on where the answers diverge, then the answers side by side with figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import streamlit as st
@@ -13,7 +14,8 @@ from engine.workbench import Workbench
 from engine.workbench.comparison_manager import figures
 from engine.workbench.trials import Trial
 from pages.parts import address, job_tray
-from pages.parts.compare import alike, trial_answers
+from pages.parts.beside_inspector import beside_inspector
+from pages.parts.compare import alike, trial_answers, trial_arms, trial_state
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.labels import distinct
@@ -24,7 +26,7 @@ from pages.parts.token_strip import token_strip
 TOKENS, TEXTS, DIFFERENCES = "Tokens", "Texts", "Differences"
 VIEWS = (TOKENS, TEXTS, DIFFERENCES)
 REFRESH_S = 0.5
-COLUMNS, COLUMN_WIDTH = 3, 260
+COLUMNS, COLUMN_WIDTH, STRIP_HEIGHT = 4, 210, 420
 START_WIDTH = 48
 FORMULAS = (
     "tok/s: tokens after the first, divided by the time since the first, with token inspection on. "
@@ -55,70 +57,123 @@ class Column(NamedTuple):
         return next((one.text for one in self.outcomes if one.trial_id == self.shown.trial_id), None)
 
 
-def show(bench: Workbench, record: ComparisonRecord, *, is_running: bool) -> None:
-    """Draw the answers to one row, live while the comparison runs."""
-    try:
-        outcomes = bench.compare.outcomes(record)
-        row = _row(record)
-        columns = [
-            _column(bench, record, arm, row, outcomes, is_running=is_running) for arm in range(len(record.plan.arms))
-        ]
-    except EngineError as error:
-        notice(error)
-        return
+class Drawing(NamedTuple):
+    """What all answers on the screen have in common: the variants, the view, and how alike they are.
+
+    likeness: by trial, how similar its answer is to the first. num_shared: generated tokens that all begin with.
+    """
+
+    columns: Sequence[Column]
+    view: str
+    likeness: Mapping[str, str]
+    num_shared: int | None
+
+
+def show(bench: Workbench, record: ComparisonRecord | None, *, is_running: bool) -> None:
+    """Draw the variants, each over its answer to one row, live while the comparison runs."""
+    columns, outcomes = ([], {}) if record is None else _columns(bench, record, is_running=is_running)
     ended = [(column, column.trial) for column in columns if column.trial and column.trial.completion]
     tables = [trial.steps for _, trial in ended]
-    sentence = parting_sentence([column.label for column, _ in ended], tables) or "Answers"
-    if is_running:
-        _follow(bench, record.id, row, [column.shown.trial_id for column in columns])
-    else:
-        st.subheader(plain(sentence), anchor=False)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        view = st.segmented_control(
-            "View", VIEWS, required=True, label_visibility="collapsed",
-            **address.bound("view", "arms_view", _asked("view", VIEWS)),
-        )  # fmt: skip
-        if len(ended) > 1 and not is_running:
-            alike.control()
-        if ended and not is_running:
-            st.download_button(
-                "HTML", lambda: as_file(sentence, [(column.label, column.mark, trial) for column, trial in ended]),
-                f"comparison-{record.id or 'trials'}.html", "text/html",
-                key="arms_html", icon=":material/download:", type="tertiary", on_click="ignore",
-                help="Download these answers as one HTML file that opens offline",
-            )  # fmt: skip
+    if record is not None and columns and is_running:
+        _follow(bench, record.id, columns[0].shown.row, [column.shown.trial_id for column in columns])
+    view = _top(bench, record, columns, [] if is_running else ended)
     said = [alike.Said(column.label, column.shown.trial_id, column.text or "") for column, _ in ended]
-    likeness = {} if is_running else alike.show(bench, said)
-    _beside(bench, columns, view, None if is_running else parting(tables), likeness, is_running=is_running)
-    with st.expander("All answers", key="arms_all"):
-        trial_answers.show(record, outcomes)
-
-
-def _beside(
-    bench: Workbench,
-    columns: Sequence[Column],
-    view: str,
-    num_shared: int | None,
-    likeness: Mapping[str, str],
-    *,
-    is_running: bool,
-) -> None:
-    """Draw the variants side by side, each as tokens or as text."""
-    if view == TOKENS:
-        token_strip(None, key="arms_controls", inspector=False)
-    with st.grid(min(len(columns), COLUMNS), min_column_width=COLUMN_WIDTH, gap="medium"):
-        for column in columns:
+    drawing = Drawing(
+        columns, view, {} if is_running else alike.show(bench, said), None if is_running else parting(tables)
+    )
+    names = trial_state.names()
+    heads = trial_arms.heads(names)
+    has_strips = bool(columns) and view == TOKENS
+    with _beside(has_strips=has_strips), st.grid(min(len(heads), COLUMNS), min_column_width=COLUMN_WIDTH, gap="medium"):
+        for head in heads:
             with st.container(gap="xsmall"):
-                _head(column, is_running=is_running)
-                if column.shown.trial_id in likeness:
-                    st.caption(plain(likeness[column.shown.trial_id]), help=alike.HELP)
-                if column.trial is not None and view == TOKENS:
-                    token_strip(
-                        column.trial.id, key=f"arms_strip_{column.arm}", k=bench.settings.shown_top_k, controls=False,
-                        num_shared=num_shared,
-                    )  # fmt: skip
-                elif column.text is not None:
-                    _text(column, columns, view)
+                trial_arms.show(bench, head, names)
+                column = next((one for one in columns if one.arm == head.answered), None)
+                if record is None or column is None:
+                    st.caption("Press Run for its answer.")
+                    continue
+                if trial_arms.is_edited(head, record.plan.arms[column.arm], names):
+                    st.caption("Edited since this answer.")
+                _answer(bench, column, drawing, is_running=is_running)
+    if record is not None and columns:
+        with st.expander("All answers", key="arms_all"):
+            trial_answers.show(record, outcomes)
+
+
+def _top(
+    bench: Workbench, record: ComparisonRecord | None, columns: Sequence[Column], ended: Sequence[tuple[Column, Trial]]
+) -> str:
+    """Draw where the answers diverge, and the row of controls over them; return the view."""
+    sentence = parting_sentence([column.label for column, _ in ended], [trial.steps for _, trial in ended]) or "Answers"
+    if ended:
+        st.subheader(plain(sentence), anchor=False)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        view = _view() if columns else TOKENS
+        if len(ended) > 1:
+            alike.control()
+        if record is not None and ended:
+            _download(record, sentence, ended)
+        trial_arms.add_button(trial_state.names())
+    return view
+
+
+@contextmanager
+def _beside(*, has_strips: bool) -> Iterator[None]:
+    """Draw strips under their colours and beside the inspector that they share; anything else as it is."""
+    if not has_strips:
+        yield
+        return
+    token_strip(None, key="arms_controls", inspector=False)
+    with beside_inspector():
+        yield
+
+
+def _view() -> str:
+    view: str = st.segmented_control(
+        "View", VIEWS, required=True, label_visibility="collapsed", width="content",
+        **address.bound("view", "arms_view", _asked("view", VIEWS)),
+    )  # fmt: skip
+    return view
+
+
+def _download(record: ComparisonRecord, sentence: str, ended: Sequence[tuple[Column, Trial]]) -> None:
+    st.download_button(
+        "HTML", lambda: as_file(sentence, [(column.label, column.mark, trial) for column, trial in ended]),
+        f"comparison-{record.id or 'trials'}.html", "text/html",
+        key="arms_html", icon=":material/download:", type="tertiary", on_click="ignore",
+        help="Download these answers as one HTML file that opens offline",
+    )  # fmt: skip
+
+
+def _columns(
+    bench: Workbench, record: ComparisonRecord, *, is_running: bool
+) -> tuple[list[Column], Mapping[str, Outcome]]:
+    """Return what is known of each variant's answers to the row, and all outcomes; an error is shown, with nothing."""
+    try:
+        outcomes = bench.compare.outcomes(record)
+        row, arms = _row(record), range(len(record.plan.arms))
+        return [_column(bench, record, arm, row, outcomes, is_running=is_running) for arm in arms], outcomes
+    except EngineError as error:
+        notice(error)
+        return [], {}
+
+
+def _answer(bench: Workbench, column: Column, drawing: Drawing, *, is_running: bool) -> None:
+    """Draw the answer of a variant, as tokens or as text, and below it how it came about."""
+    if not is_running:
+        _answers(column)
+    if column.shown.error:
+        notice(column.shown.error)
+    elif column.trial is None:
+        st.caption("Waiting to start." if is_running else "Not run, or its trial was deleted.")
+    if column.trial is not None and drawing.view == TOKENS:
+        token_strip(
+            column.trial.id, key=f"arms_strip_{column.arm}", height=STRIP_HEIGHT, k=bench.settings.shown_top_k,
+            controls=False, inspector="shared", name=column.label, num_shared=drawing.num_shared,
+        )  # fmt: skip
+    elif column.text is not None:
+        _text(column, drawing.columns, drawing.view)
+    _facts(column, drawing.likeness.get(column.shown.trial_id), is_running=is_running)
 
 
 def _asked(name: str, allowed: Sequence[str]) -> str:
@@ -175,19 +230,15 @@ def _follow(bench: Workbench, comparison_id: str, row: int, shown: Sequence[str]
     st.progress(running.share, plain(f"{running.doing} · {job_tray.left(running)}"))
 
 
-def _head(column: Column, *, is_running: bool) -> None:
-    """Draw the name of the variant, model and seed, its figures, and which of its answers is shown."""
-    st.markdown(f"**{plain(column.label)}**")
+def _facts(column: Column, likeness: str | None, *, is_running: bool) -> None:
+    """Draw model and seed, the figures, and how similar the answer is to the first."""
     if column.trial is not None:
         model = column.trial.model
         st.caption(plain(f"{model.name} · {model.quantisation} · seed {column.trial.seed}"))
-    if column.shown.error:
-        notice(column.shown.error)
-    elif column.trial is None:
-        st.caption("Waiting to start." if is_running else "Not run, or its trial was deleted.")
     if not is_running and column.outcomes:
         _figures(column)
-        _answers(column)
+    if likeness is not None:
+        st.caption(plain(likeness), help=alike.HELP)
 
 
 def _figures(column: Column) -> None:

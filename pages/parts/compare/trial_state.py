@@ -16,7 +16,7 @@ from pages.parts.compare import trial_arms, trial_table
 from pages.parts.notice import attempt, of_this
 
 PROMPT, CHAT, BEFORE, REPEATS, APART = "arms_prompt", "arms_chat", "arms_before", "arms_repeats", "arms_apart"
-SHOWN, ERROR, DELETED = "arms_shown", "arms_error", "arms_deleted"
+SHOWN, ERROR, DELETED, SETUP = "arms_shown", "arms_error", "arms_deleted", "arms_setup"
 NAMED = ("comparison", "trials")
 MAX_TOKENS = 64
 SEED = 144  # at both temperatures the model that ships begins alike before the answers diverge
@@ -44,7 +44,7 @@ def open_comparison(bench: Workbench) -> ComparisonRecord | None:
         return None
     if asked != state.get(SHOWN):
         _fill(record.plan, _trials(bench, record))
-        state[SHOWN], state[ERROR] = asked, None
+        state[SHOWN], state[ERROR], state[SETUP] = asked, None, False
     for name, value in asked.items():
         st.query_params[name] = value
     return record
@@ -67,9 +67,13 @@ def _found(bench: Workbench, asked: Mapping[str, str]) -> ComparisonRecord:
 
 
 def show(asked: Mapping[str, str] | None) -> None:
-    """Store this as the tab's comparison and in its URL; None shows the plan alone. The editor remains unchanged."""
+    """Store this as the tab's comparison and in its URL, the plan folded; None shows the plan alone.
+
+    The editor remains unchanged.
+    """
     st.session_state[SHOWN] = dict(asked) if asked else None
     st.session_state[ERROR] = None
+    st.session_state[SETUP] = not asked
     if st.query_params.to_dict() != (asked or {}):
         st.query_params.from_dict(asked or {})
 
@@ -105,8 +109,13 @@ def is_edited(record: ComparisonRecord) -> bool:
 
 
 def run(bench: Workbench) -> None:
-    """Start the plan in the editor; call in a callback."""
-    act(lambda: show({"comparison": bench.compare.start(plan())}))
+    """Start the plan in the editor, and fold it to one line; call in a callback."""
+
+    def start() -> None:
+        show({"comparison": bench.compare.start(plan())})
+        trial_arms.mark_answered()
+
+    act(start)
 
 
 def begin_anew() -> None:

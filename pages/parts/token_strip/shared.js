@@ -9,6 +9,7 @@ class InspectorPlace {
     this.visited = null; // the strip under the pointer
     this.shown = null; // the strip whose inspector is shown, and where
     this.spot = null;
+    this.name = element("p", "of"); // of the strip, where there are several
     this.resized = new ResizeObserver(() => this.show());
   }
 
@@ -49,12 +50,13 @@ class InspectorPlace {
     const isBeside = this.isBeside();
     const strip = isBeside ? this.chosen() : this.owner;
     const spot = strip && (isBeside ? this.host : strip.body);
+    this.name.textContent = strip && this.strips.size > 1 ? strip.name : "";
     if (strip === this.shown && spot === this.spot) return;
     this.shown?.inspector.root.remove();
     this.host?.replaceChildren();
     [this.shown, this.spot] = [strip, spot];
     if (!strip) return;
-    if (isBeside && this.strips.size > 1) spot.append(element("p", "of", strip.name));
+    if (isBeside) spot.append(this.name);
     spot.append(strip.inspector.root);
   }
 

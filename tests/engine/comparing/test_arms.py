@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.comparing.arms import Arm, ComparisonPlan, labels, planned_answers
+from engine.comparing.arms import Arm, ComparisonPlan, differences, labels, planned_answers
 from engine.comparing.templates import lengths, render
 from engine.errors import ConfigError
 from engine.specs import Sampling
@@ -89,6 +89,18 @@ def test_arms_are_called_by_what_sets_them_apart() -> None:
     assert labels([Arm(), bound, banned]) == [
         "no logit bias · no grammar", "no logit bias · grammar", "logit bias · no grammar",
     ]  # fmt: skip
+
+
+def test_what_differs_from_the_first_variant_is_told_for_each() -> None:
+    warm = Arm(sampling=Sampling(temperature=0.5, top_k=5), max_tokens=COLD.max_tokens)
+    assert differences([COLD]) == [[]] and differences([COLD, COLD]) == [[], []]
+    assert differences([COLD, HOT]) == [["temperature 0"], ["temperature 1"]]
+    assert differences([COLD, HOT, warm]) == [
+        ["temperature 0", "top k 40", f"seed {COLD.sampling.seed}"],
+        ["temperature 1"],
+        ["temperature 0.5", "top k 5", "random seed"],
+    ]
+    assert differences([Arm(), Arm(variables={"who": "fox"})]) == [[], ["who fox"]]
 
 
 def test_a_prompt_that_would_be_too_long_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
