@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import psutil
 import pytest
@@ -186,6 +187,15 @@ def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
 def is_settled(page: Page) -> None:
     """Wait until the script has drawn the whole page."""
     expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+
+
+def has_ended(page: Page) -> None:
+    """Wait until the strip shows the trial of the address to its end, and another may be run."""
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
+    is_settled(page)
+    asked = parse_qs(urlsplit(page.url).query).get("trial", [""])[0]
+    expect(page.locator(f".root[data-trial^='{asked}'][aria-busy=false] .ending")).not_to_be_empty()
+    is_settled(page)
 
 
 def choose_row(page: Page, number: int, *, table: int = 0) -> None:

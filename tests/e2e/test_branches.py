@@ -3,8 +3,8 @@
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import Server, is_settled
-from tests.e2e.test_prompt_lab import OpenPage, answer, fill, has_ended, run
+from tests.e2e.conftest import Server, has_ended, is_settled
+from tests.e2e.test_prompt_lab import OpenPage, answer, fill, run
 
 pytestmark = pytest.mark.slow
 

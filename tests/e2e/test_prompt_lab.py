@@ -10,7 +10,7 @@ import psutil
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import RUN, Server, is_settled, running
+from tests.e2e.conftest import RUN, Server, has_ended, is_settled, running
 from tests.waiting import until
 
 OpenPage = Callable[[str], Page]
@@ -50,12 +50,6 @@ def fill(page: Page, label: str, value: str) -> None:
 
 def prompt(page: Page) -> Locator:
     return page.get_by_role("textbox", name="Prompt")
-
-
-def has_ended(page: Page) -> None:
-    expect(page.get_by_role("button", name=RUN)).to_be_visible()
-    expect(page.locator(".ending")).not_to_be_empty()
-    is_settled(page)
 
 
 def test_a_run_streams_and_ends_in_words(shipped: Server, open_page: OpenPage) -> None:

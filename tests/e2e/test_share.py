@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.conftest import Server
-from tests.e2e.test_prompt_lab import OpenPage, answer, fill, has_ended, run
+from tests.e2e.conftest import Server, has_ended
+from tests.e2e.test_prompt_lab import OpenPage, answer, fill, run
 
 
 def downloaded(page: Page, form: str) -> bytes:

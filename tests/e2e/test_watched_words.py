@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.conftest import RUN, Server, is_settled
+from tests.e2e.conftest import RUN, Server, has_ended, is_settled
 
 OpenPage = Callable[[str], Page]
 DRAWN = re.compile("^M1 ")
@@ -28,17 +28,11 @@ def watched_in(page: Page) -> list[str]:
     return parse_qs(urlparse(page.url).query).get("watch", [])
 
 
-def ended(page: Page) -> None:
-    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
-    expect(page.locator(".ending")).not_to_be_empty()
-    is_settled(page)
-
-
 def test_words_are_watched_from_the_address_after_a_reload_and_at_the_next_trial(
     shipped: Server, open_page: OpenPage
 ) -> None:
     page = open_page(shipped.url)
-    ended(page)
+    has_ended(page)
     watch(page, " king", "princess|queen")
     expect(rows(page).locator(".line-path")).to_have_count(2)
     for row in rows(page).all():
@@ -57,7 +51,7 @@ def test_words_are_watched_from_the_address_after_a_reload_and_at_the_next_trial
     before = page.url
     page.get_by_role("button", name=RUN).click()
     expect(page).not_to_have_url(before)
-    ended(page)
+    has_ended(page)
     assert watched_in(page) == [" king", "princess|queen"]
     expect(rows(page).first.locator(".line-path")).to_have_attribute("d", DRAWN)
     expect(page.locator(".t.answer")).to_have_count(8)
@@ -66,7 +60,7 @@ def test_words_are_watched_from_the_address_after_a_reload_and_at_the_next_trial
 @pytest.mark.slow
 def test_a_watched_token_has_the_probability_and_rank_of_the_inspector(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
-    ended(page)
+    has_ended(page)
     page.locator(".t.answer").nth(5).click()
     chosen = page.locator(".candidates .chosen")
     expect(chosen).to_be_visible()
@@ -82,7 +76,7 @@ def test_a_watched_token_has_the_probability_and_rank_of_the_inspector(shipped: 
 @pytest.mark.slow
 def test_a_phrase_is_computed_when_asked_and_a_word_can_be_removed(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
-    ended(page)
+    has_ended(page)
     watch(page, '" the king"')
     row = rows(page).first
     expect(row.locator(".told")).to_contain_text("forward passes")
@@ -100,7 +94,7 @@ def test_hostile_words_in_the_address_are_text(shipped: Server, open_page: OpenP
     hostile = "%3Cimg%20src%3Dx%20onerror%3D%22window.hacked%3D1%22%3E"
     page = open_page(f"{shipped.url}/?watch={hostile}&watch=%00&watch=%E2%80%AEabc&watch={'x' * 3000}")
     page.set_viewport_size({"width": width, "height": 1000})
-    ended(page)
+    has_ended(page)
     expect(rows(page)).to_have_count(4)
     expect(rows(page).nth(3).get_by_role("alert")).to_contain_text("3,000 characters, at most 200 are allowed")
     assert page.evaluate("window.hacked") is None
@@ -120,5 +114,5 @@ def test_lines_grow_while_a_trial_runs(slow: Server, open_page: OpenPage) -> Non
     expect(line).to_have_attribute("d", re.compile("^M[0-9]+ .*L.*L"))  # three tokens at least
     expect(rows(page).first.locator(".told")).to_contain_text("is most likely at token")
     page.get_by_role("button", name="Stop", exact=True).click()  # it still runs
-    ended(page)
+    has_ended(page)
     expect(line).to_have_attribute("d", DRAWN)

@@ -5,8 +5,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.e2e.conftest import Server
-from tests.e2e.test_prompt_lab import OpenPage, answer, fill, has_ended, is_ready, run
+from tests.e2e.conftest import Server, has_ended
+from tests.e2e.test_prompt_lab import OpenPage, answer, fill, is_ready, run
 
 pytestmark = pytest.mark.slow
 

@@ -129,6 +129,7 @@ class Strip {
     this.reveal.reset(Boolean(this.data.reveals));
     this.figures.show(trial);
     this.showSettings();
+    this.root.dataset.trial = trial?.id ?? "";
     this.root.setAttribute("aria-busy", String(Boolean(trial)));
   }
 
