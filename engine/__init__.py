@@ -33,7 +33,8 @@ from engine.pool.pool import Pool
 from engine.protocol import WorkerInfo
 from engine.results import Completion, Timings
 from engine.specs import Origin, PoolSpec, Request, Sampling
-from engine.steps import Candidate, StepTable, TokenStep
+from engine.step_parts import Candidate
+from engine.steps import StepTable, TokenStep
 from engine.vocabulary import Vocabulary
 
 __all__ = [

@@ -17,7 +17,7 @@ from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.results import Completion
 from engine.specs import CompleteOptions, RequestOptions, Sampling
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.validation import refusing
 
 

@@ -21,7 +21,8 @@ from engine.owner import OwnerProcess
 from engine.results import Completion, FinishReason, Timings, is_context_full
 from engine.specs import Origin, Request, Sampling
 from engine.stages import stages_of
-from engine.steps import RECORD, StepTable, TokenStep
+from engine.step_parts import RECORD
+from engine.steps import StepTable, TokenStep
 from engine.units import counted
 from engine.vocabulary import Vocabulary
 

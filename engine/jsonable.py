@@ -12,7 +12,8 @@ from decimal import Decimal
 from typing import Any, TypeVar
 
 from engine.results import Completion
-from engine.steps import Candidate, Stage, StepTable, TokenStep, WatchedWord
+from engine.step_parts import Candidate, Stage, WatchedWord
+from engine.steps import StepTable, TokenStep
 from engine.validation import Spec
 
 Figure = float | str | None

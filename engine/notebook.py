@@ -6,7 +6,8 @@ from html import escape
 
 from engine import palette
 from engine.results import Completion
-from engine.steps import Candidate, StepTable, TokenStep
+from engine.step_parts import Candidate
+from engine.steps import StepTable, TokenStep
 from engine.units import counted, percent, quantity
 
 MAX_TOKENS = 2_000

@@ -22,7 +22,7 @@ from engine.pool.in_order import BATCH, completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.settings import Settings
 from engine.specs import Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
-from engine.steps import INSPECTED, step_dtype
+from engine.step_parts import INSPECTED, step_dtype
 from engine.vocabulary import TokenKind, Vocabulary
 
 END = 256

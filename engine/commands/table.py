@@ -4,7 +4,8 @@ import math
 import unicodedata
 
 from engine.results import Completion
-from engine.steps import Candidate, StepTable, TokenStep, WatchedWord
+from engine.step_parts import Candidate, WatchedWord
+from engine.steps import StepTable, TokenStep
 from engine.units import counted, percent, quantity
 
 _COLUMNS = f"{'':>5} {'token':<18} {'p':>7} {'rank':>6} {'bits':>6} {'drawn':>7}   candidates, (removed by sampling)"

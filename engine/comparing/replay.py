@@ -9,7 +9,8 @@ import numpy as np
 
 from engine.comparing.alignment import common_prefix
 from engine.errors import quoted
-from engine.steps import FORCED, INSPECTED, StepTable, TokenStep
+from engine.step_parts import FORCED, INSPECTED
+from engine.steps import StepTable, TokenStep
 from engine.units import counted, exact
 from engine.vocabulary import Vocabulary
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from engine.embedding.messages import LoadEmbeddingModel
 from engine.embedding.models import TORCH_PACKAGES, EmbeddingModel
 from engine.errors import ConfigError
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 
 class Tokens(NamedTuple):

@@ -14,7 +14,7 @@ from engine.embedding import messages as m
 from engine.errors import EngineError, JobTimeout, ModelError
 from engine.jobs import call_back, check_may_wait
 from engine.owner import OwnerProcess
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 
 class EmbedResult(NamedTuple):

@@ -8,7 +8,7 @@ from engine.embedding.backends import Tokens
 from engine.llama.embedder import Embedder
 from engine.llama.model import Model
 from engine.specs import PoolSpec
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 MOST_TOKENS = 8_192
 """Maximum tokens of one text, whatever context the model was trained with: attention over all of it takes memory."""

@@ -17,7 +17,7 @@ from engine.embedding.program import OnOpening
 from engine.embedding.sentences import passages
 from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError, JobTimeout
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 REFERENCE = "torch"
 ROUNDS = 3

@@ -10,7 +10,7 @@ from engine.embedding.backends import Tokens
 from engine.embedding.exports import open_export
 from engine.embedding.texts import padded
 from engine.errors import ModelError
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 _FATAL = 4
 

@@ -9,7 +9,7 @@ from engine.embedding.backends import Tokens
 from engine.embedding.exports import open_export
 from engine.embedding.texts import padded
 from engine.errors import ConfigError
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 
 class OpenVinoBackend:

@@ -17,7 +17,7 @@ from engine.embedding.text_queue import TextQueue
 from engine.embedding.worker_group import CLOSED, EmbeddingWorkers, WorkerFigures
 from engine.errors import ConfigError, JobTimeout, quoted
 from engine.owner import OwnerProcess
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 _BATCHES_PER_PIECE = 8
 _PIECES_PER_WORKER = 4

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 from engine.embedding.backends import Tokens
 from engine.embedding.texts import TextReader, padded
 from engine.errors import ModelError
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 MOST_TOKENS = 1 << 20
 

@@ -11,7 +11,8 @@ from engine.exchange.logs import LoggedStep
 from engine.history import ModelIdentity, TrialLabel, TrialRecord
 from engine.results import Completion, Timings
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
-from engine.steps import INSPECTED, RECORD, StepTable
+from engine.step_parts import INSPECTED, RECORD
+from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
 
 MOST_TOKENS = 1_000_000

@@ -20,7 +20,8 @@ from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.results import Completion, Timings, is_context_full
 from engine.specs import PoolSpec, Request, Sampling
 from engine.stages import stages_of
-from engine.steps import INSPECTED, RECORD, StageColumns, StepTable
+from engine.step_parts import INSPECTED, RECORD, StageColumns
+from engine.steps import StepTable
 from engine.vocabulary import Vocabulary, whole
 
 CHUNK = 4096  # steps per insert: limits the memory of a copy to about 15 MB

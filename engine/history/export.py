@@ -14,7 +14,8 @@ from engine.csv_cells import escaped
 from engine.history.trial_file import TokenizerPart
 from engine.history.trials import TrialRecord
 from engine.jsonable import completion_to_dict, figure, spec_to_dict
-from engine.steps import FORCED, TokenStep
+from engine.step_parts import FORCED
+from engine.steps import TokenStep
 from engine.vocabulary import Vocabulary
 
 TRIAL_FORMAT, FAMILY_FORMAT = "logitbench-trial", "logitbench-trials"

@@ -11,7 +11,7 @@ from engine.comparing.branch_tree import TokenPath
 from engine.history.database_writer import fetch
 from engine.history.read_cursor import ReadCursor
 from engine.history.trials import as_uuid
-from engine.steps import FORCED
+from engine.step_parts import FORCED
 
 Column = npt.NDArray[Any]
 MOST_MEMBERS = 1000

@@ -18,7 +18,8 @@ from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.results import Completion, FinishReason, Timings, is_context_full
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
 from engine.stages import stages_of
-from engine.steps import RECORD, StageColumns, StepTable
+from engine.step_parts import RECORD, StageColumns
+from engine.steps import StepTable
 from engine.vocabulary import Vocabulary, checked_size, whole
 
 FORMAT = 1

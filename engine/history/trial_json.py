@@ -25,7 +25,8 @@ from engine.jsonable import spec_from_dict
 from engine.results import FinishReason
 from engine.specs import MAX_RECORDED, MAX_WATCHED, Request, Sampling
 from engine.stages import FORBIDDEN, MAX_STAGES, stages_of
-from engine.steps import FORCED, INSPECTED, RECORD, RESAMPLED, StageColumns, StepTable
+from engine.step_parts import FORCED, INSPECTED, RECORD, RESAMPLED, StageColumns
+from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
 
 Number = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]

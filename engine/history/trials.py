@@ -13,7 +13,7 @@ from engine.errors import ConfigError
 from engine.history.checks import checked_time
 from engine.results import Completion
 from engine.specs import PoolSpec, Request, Sampling
-from engine.steps import INSPECTED
+from engine.step_parts import INSPECTED
 
 TITLE_CHARACTERS = 200
 _VERSIONS = ("llama-cpp-python", "logitbench", "numpy")

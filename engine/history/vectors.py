@@ -17,7 +17,7 @@ from engine.history.filters import Filter
 from engine.history.found_rows import trial_rows
 from engine.history.search import EVERYTHING, MOST_ROWS, Found
 from engine.history.trials import as_uuid
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 Part = Literal["prompt", "output"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -16,7 +16,7 @@ from engine.llama.kernel import CANDIDATE, CHUNK, PART, Look, Stages, kernel
 from engine.llama.library import has_one_openmp
 from engine.specs import MAX_RECORDED, MAX_WATCHED
 from engine.stages import FORBIDDEN, MAX_STAGES
-from engine.steps import INSPECTED, RECORD, step_dtype, watched_at
+from engine.step_parts import INSPECTED, RECORD, step_dtype, watched_at
 
 _BYTES_OF_CANDIDATE = 12
 """Of a candidate in a step: its id, log-probability and final probability."""

@@ -18,7 +18,8 @@ from engine.process.channel import Message
 from engine.process.program import Service
 from engine.specs import Sampling
 from engine.stages import BEYOND_CANDIDATES, stages_of
-from engine.steps import FORCED, INSPECTED, StepTable
+from engine.step_parts import FORCED, INSPECTED
+from engine.steps import StepTable
 
 DEADLINE_S = 10.0
 MOST_CANDIDATES = 1 << 22

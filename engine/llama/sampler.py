@@ -22,7 +22,7 @@ from engine.llama.library import not_null, quick
 from engine.llama.model import Model
 from engine.specs import Sampling
 from engine.stages import BEYOND_CANDIDATES, BIAS, TEMPERATURE, chain_of, stages_of
-from engine.steps import RESAMPLED
+from engine.step_parts import RESAMPLED
 
 _apply = quick(llama.llama_sampler_apply, None, ctypes.c_void_p, ctypes.c_void_p)
 _accept = quick(llama.llama_sampler_accept, None, ctypes.c_void_p, ctypes.c_int32)

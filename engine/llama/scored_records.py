@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from engine.llama.prefix import shared_prefix
 from engine.specs import TokenSets
-from engine.steps import step_dtype
+from engine.step_parts import step_dtype
 
 MOST_BYTES = 16 << 20
 """Bytes of records: 100 prompts of 512 tokens with 20 candidates each."""

@@ -15,7 +15,7 @@ from engine.llama.scheduler import Progress
 from engine.llama.scored_records import ScoredPrompt
 from engine.results import FinishReason
 from engine.specs import Request
-from engine.steps import FORCED, step_dtype
+from engine.step_parts import FORCED, step_dtype
 from engine.vocabulary import Vocabulary
 
 

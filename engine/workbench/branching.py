@@ -10,7 +10,7 @@ from engine.comparing.branch_tree import TokenPath
 from engine.errors import ConfigError, EngineError
 from engine.history import TrialLabel, families
 from engine.protocol import Engine, continuation_ids
-from engine.steps import FORCED
+from engine.step_parts import FORCED
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.trial_manager import TrialManager
 from engine.workbench.trials import LiveTrial, Trial

@@ -11,7 +11,7 @@ from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool, Text
 from engine.embedding.specs import EmbedSpec
 from engine.errors import JobTimeout, PoolClosed
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.tasks import Progress, Stopped, Task
 from engine.units import counted
 from engine.workbench.machine_lease import MachineLease

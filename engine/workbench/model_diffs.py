@@ -19,7 +19,8 @@ from engine.models.memory import check_fits
 from engine.models.tokenizer import Tokenizer
 from engine.settings import Settings
 from engine.specs import PoolOptions, PoolSpec
-from engine.steps import INSPECTED, StepTable
+from engine.step_parts import INSPECTED
+from engine.steps import StepTable
 from engine.tasks import Task, TaskRunner
 from engine.units import quantity
 from engine.vocabulary import Vocabulary

@@ -17,7 +17,8 @@ from engine.models.gguf import ModelFile
 from engine.opening import open_engine
 from engine.protocol import Engine, OpenEngine
 from engine.specs import PoolSpec, RequestOptions
-from engine.steps import FORCED, StepTable
+from engine.step_parts import FORCED
+from engine.steps import StepTable
 from engine.tasks import LEAST_SHARE, Task, TaskRunner
 from engine.units import counted
 from engine.workbench.machine_lease import MachineLease

@@ -14,7 +14,7 @@ from engine.errors import EngineError, HistoryError, PoolClosed
 from engine.history import History
 from engine.history.vectors import DIM, Model, Unread
 from engine.machine.cores import threads_for
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.tasks import Task
 from engine.units import counted
 from engine.workbench.embedding_manager import EmbeddingManager

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 
 class Projection(NamedTuple):

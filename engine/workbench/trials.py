@@ -15,7 +15,8 @@ from engine.history import ModelIdentity, TrialRecord
 from engine.jobs import Job
 from engine.results import Completion, Timings
 from engine.specs import PoolSpec, Request, Sampling
-from engine.steps import StageColumns, StepTable
+from engine.step_parts import StageColumns
+from engine.steps import StepTable
 
 Message = dict[str, str]
 

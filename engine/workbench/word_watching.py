@@ -18,7 +18,8 @@ from engine.jobs import Job
 from engine.protocol import Engine
 from engine.results import Completion
 from engine.specs import MAX_WATCHED, Origin, Sampling, TokenSets
-from engine.steps import INSPECTED, StepTable
+from engine.step_parts import INSPECTED
+from engine.steps import StepTable
 from engine.tasks import Progress, Task
 from engine.units import counted
 from engine.validation import at_most

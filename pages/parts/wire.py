@@ -7,7 +7,8 @@ import numpy.typing as npt
 
 from engine.llama.frozen import Resampled
 from engine.stages import GRAMMAR
-from engine.steps import INSPECTED, StepTable
+from engine.step_parts import INSPECTED
+from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
 from engine.workbench.resampling import SampledAgain
 

@@ -11,7 +11,8 @@ from engine.palette import surprise_band
 from engine.pool.pool import Pool
 from engine.results import Completion, Timings
 from engine.specs import Sampling
-from engine.steps import INSPECTED, RECORD, StepTable
+from engine.step_parts import INSPECTED, RECORD
+from engine.steps import StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
 HOSTILE = (b"<img src=x onerror=alert(1)>", b"</style><script>", b"&amp;", b"\n", b"\xe2\x80\xae", b"\x1b[31m", b"\xf0")

@@ -17,7 +17,8 @@ from engine.history import History
 from engine.history.trial_file import trial_bytes, trial_from_bytes
 from engine.results import Completion, Timings
 from engine.stages import FORBIDDEN
-from engine.steps import StageColumns, StepTable, step_dtype
+from engine.step_parts import StageColumns, step_dtype
+from engine.steps import StepTable
 from engine.vocabulary import TextDecoder, Vocabulary
 from tests.engine.history.trial_maker import make_trial, with_stages
 

@@ -24,7 +24,8 @@ from engine.errors import ConfigError
 from engine.history.trial_file import read_trial
 from engine.llama.frozen import Flip, Resampler
 from engine.models.library import shipped
-from engine.steps import FORCED, INSPECTED, RECORD, StepTable
+from engine.step_parts import FORCED, INSPECTED, RECORD
+from engine.steps import StepTable
 from engine.tasks import Task
 from engine.vocabulary import TokenKind, Vocabulary
 from engine.watched_words import Variant, Word

@@ -11,7 +11,7 @@ from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError
 from engine.exchange.text_files import shipped_texts
 from engine.models import embedded_model
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.workbench import Workbench
 from engine.workbench.similarity import project
 from pages.parts.embeddings import charts

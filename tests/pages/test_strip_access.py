@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from engine.steps import FORCED
+from engine.step_parts import FORCED
 from tests.pages.harness import ScriptedTrial, Server
 from tests.pages.strip_page import finished, show
 

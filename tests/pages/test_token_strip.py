@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from engine import palette
-from engine.steps import FORCED
+from engine.step_parts import FORCED
 from tests.pages.harness import BOS, END, STORY, ScriptedTrial, Server
 from tests.pages.strip_page import copied, finished, show
 

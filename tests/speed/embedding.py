@@ -19,7 +19,7 @@ from engine import EmbeddingPool, EmbedSpec
 from engine.embedding.agreement import Agreement, agreement
 from engine.embedding.backends import KINDS, usable
 from engine.embedding.models import find_model
-from engine.steps import Floats
+from engine.step_parts import Floats
 from tests.minilm_gguf import write_minilm
 from tests.speed.common import MODELS, Ratio, Row, at_least, at_most, interleaved, num_threads, ratio
 from tests.speed.peers import ROOT

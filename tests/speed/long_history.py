@@ -22,7 +22,7 @@ from engine.jsonable import spec_to_dict
 from engine.runs import CellRecord
 from engine.samples import FLAGS, METRICS, SAMPLE, SYSTEM_NOISE, Samples
 from engine.specs import PoolSpec, Request, Sampling
-from engine.steps import INSPECTED
+from engine.step_parts import INSPECTED
 from engine.vocabulary import Vocabulary
 from tests.speed.common import MODELS
 

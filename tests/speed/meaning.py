@@ -14,7 +14,7 @@ from engine.history import History
 from engine.history.database_writer import insert_rows
 from engine.history.filters import Filter
 from engine.history.vectors import DIM, Model
-from engine.steps import Floats
+from engine.step_parts import Floats
 from tests.speed.common import MODELS, Row, at_most
 from tests.speed.long_history import FIRST_DAY, id_at, trial_row, write_once
 

@@ -17,7 +17,7 @@ from engine.embedding.models import find_model
 from engine.embedding.pool import Text
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, EngineError, ModelError, quoted
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.workbench.workbench import Workbench
 
 MOST_INPUTS = 2048

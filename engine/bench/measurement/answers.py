@@ -11,7 +11,7 @@ from engine.jobs import Job
 from engine.protocol import Engine
 from engine.results import Completion
 from engine.specs import RequestOptions, Sampling
-from engine.steps import INSPECTED, Floats, Ints
+from engine.step_parts import INSPECTED, Floats, Ints
 
 NUM_CANDIDATES = 256
 """Number of candidates recorded of each distribution; the remaining mass counts as one more."""

@@ -18,7 +18,7 @@ from engine.embedding.sentences import shipped_sentences
 from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
 from engine.runs import CellRecord
-from engine.steps import Floats
+from engine.step_parts import Floats
 
 NUM_COMPARED = 8
 """Prompts that each configuration answers."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import streamlit as st
 
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.workbench import Workbench
 from engine.workbench.semantic_index import SPEC
 from engine.workbench.similarity import cosines

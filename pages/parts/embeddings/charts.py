@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.units import quantity
 from engine.workbench import similarity
 from engine.workbench.similarity import Projection

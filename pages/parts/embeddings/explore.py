@@ -12,7 +12,7 @@ import streamlit as st
 from engine.embedding.models import EMBEDDED_NAME
 from engine.embedding.specs import EmbedSpec
 from engine.exchange.text_files import TextSet
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.units import counted, digits
 from engine.workbench import Workbench
 from engine.workbench.embedding_manager import Embedded

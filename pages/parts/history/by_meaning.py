@@ -10,7 +10,7 @@ from engine.history import History
 from engine.history.filters import Filter
 from engine.history.search import Found
 from engine.history.vectors import Part, Read
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.units import counted, duration
 from engine.workbench import Workbench
 from engine.workbench.semantic_index import SPEC

@@ -17,7 +17,8 @@ from engine.comparing.alignment import (
     parting,
     parting_sentence,
 )
-from engine.steps import RECORD, StepTable
+from engine.step_parts import RECORD
+from engine.steps import StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
 WORDS = ("</s>", "Once", " upon", " a", " time", " hill")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from engine.comparing.replay import Stretch, compared, drawn
-from engine.steps import FORCED, INSPECTED, StepTable
+from engine.step_parts import FORCED, INSPECTED
+from engine.steps import StepTable
 from tests.engine.history.trial_maker import make_steps
 
 

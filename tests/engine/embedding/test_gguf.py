@@ -13,7 +13,7 @@ from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ModelError
-from engine.steps import Floats
+from engine.step_parts import Floats
 from tests.engine.embedding.conftest import TEXTS
 from tests.minilm_gguf import write_minilm
 

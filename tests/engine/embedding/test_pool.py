@@ -17,7 +17,7 @@ import engine
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, PoolClosed, QueueFull, WorkerDied
-from engine.steps import Floats
+from engine.step_parts import Floats
 from tests.engine.embedding.conftest import TEXTS
 from tests.processes import children_with
 from tests.waiting import until

@@ -16,7 +16,7 @@ from engine.history import History, TrialRecord
 from engine.history.export import family_to_json, to_json
 from engine.results import Completion, FinishReason
 from engine.specs import MAX_RECORDED, Request
-from engine.steps import FORCED, RESAMPLED
+from engine.step_parts import FORCED, RESAMPLED
 from tests.engine.history.trial_maker import NASTY, VOCABULARY, make_steps, make_trial, uuid7, with_stages
 
 NUM_DRAWN = 12

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.history import History, TrialRecord
-from engine.steps import FORCED
+from engine.step_parts import FORCED
 from tests.engine.history.trial_maker import make_trial, uuid7
 
 

@@ -16,7 +16,7 @@ from engine.history.archives.parts import TRIALS
 from engine.history.inbox import REASON, TRIES
 from engine.history.trial_file import read_trial
 from engine.specs import Sampling
-from engine.steps import RECORD
+from engine.step_parts import RECORD
 from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.test_comparisons import made as made_comparison
 from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7

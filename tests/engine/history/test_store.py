@@ -14,7 +14,8 @@ from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialLabel, TrialRecord
 from engine.history.columns import CHUNK
 from engine.specs import Request, Sampling
-from engine.steps import INSPECTED, RECORD, StepTable
+from engine.step_parts import INSPECTED, RECORD
+from engine.steps import StepTable
 from tests.engine.history.trial_maker import NASTY, VOCABULARY, make_steps, make_trial, uuid7, with_stages
 
 

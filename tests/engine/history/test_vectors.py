@@ -11,7 +11,7 @@ from engine.errors import ConfigError
 from engine.history import History, TrialRecord, export_history, import_archive
 from engine.history.filters import Filter
 from engine.history.vectors import DIM, READ_CHARACTERS, Model, Unread
-from engine.steps import Floats
+from engine.step_parts import Floats
 from tests.engine.history.trial_maker import NASTY, make_trial
 
 MODEL = Model("ab" * 32, "small")

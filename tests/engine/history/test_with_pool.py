@@ -9,7 +9,8 @@ import pytest
 
 from engine import Completion, Pool, Sampling
 from engine.history import History
-from engine.steps import INSPECTED, StepTable
+from engine.step_parts import INSPECTED
+from engine.steps import StepTable
 from tests.engine.history.trial_maker import make_trial, uuid7
 
 MODEL = Path(__file__).parents[3] / "data" / "demo" / "story.gguf"

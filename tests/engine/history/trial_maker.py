@@ -13,7 +13,8 @@ from engine.history import ModelIdentity, TrialRecord
 from engine.results import Completion, Timings
 from engine.specs import PoolSpec, Request, Sampling
 from engine.stages import FORBIDDEN, stages_of
-from engine.steps import INSPECTED, RECORD, StageColumns, StepTable
+from engine.step_parts import INSPECTED, RECORD, StageColumns
+from engine.steps import StepTable
 from engine.vocabulary import TokenKind, Vocabulary
 
 NASTY = "a\0b <b onmouseover=x>&amp;</b> \u202eevil\u2066 \x1b[31m \x7f \u2028 \r\n $\\frac{1}{2}$ 🧑\u200d🚀 é"

@@ -10,7 +10,7 @@ from engine.llama import distribution, kernel
 from engine.llama.candidates import Candidates
 from engine.llama.distribution import Distribution, Drawn, Logits, row_of
 from engine.specs import MAX_RECORDED
-from engine.steps import INSPECTED, RESAMPLED, step_dtype
+from engine.step_parts import INSPECTED, RESAMPLED, step_dtype
 
 SIZES = (1, 7, 64, 300, 4096, 32000, 151_936)
 

@@ -19,7 +19,8 @@ from engine.llama.frozen_program import Kept, Steps, flips, resampled
 from engine.llama.model import Model
 from engine.llama.sampler import Sampler, chain_without_draw
 from engine.specs import DEFAULT_SAMPLERS, Sampling
-from engine.steps import FORCED, StepTable
+from engine.step_parts import FORCED
+from engine.steps import StepTable
 from tests.engine.llama.test_stages import NOTHING_CUT, some_row
 
 K = 256

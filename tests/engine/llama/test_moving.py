@@ -12,7 +12,7 @@ from engine.llama.model import Model
 from engine.llama.runner import QueuedRequest, Runner
 from engine.llama.sequence import Sequence
 from engine.specs import PoolSpec, Request, Sampling
-from engine.steps import Records, step_dtype
+from engine.step_parts import Records, step_dtype
 
 FIRST, SHORT, LAST = range(3)
 PROMPTS = ("Once upon a time there lived a king", "The fox said to the crow", "In a dark wood there stood a hut")

@@ -14,7 +14,7 @@ from engine.llama.distribution import Distribution, Drawn, row_of
 from engine.llama.model import Model
 from engine.llama.sampler import Sampler
 from engine.specs import Sampling
-from engine.steps import RESAMPLED
+from engine.step_parts import RESAMPLED
 
 
 class Bench:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.llama.scored_records import ScoredRecords
-from engine.steps import step_dtype
+from engine.step_parts import step_dtype
 
 IDS = st.lists(st.integers(0, 1), min_size=1, max_size=12)
 

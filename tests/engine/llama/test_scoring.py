@@ -17,7 +17,7 @@ from engine.llama.model import Model
 from engine.llama.scoring import ScoredSteps, ScoringModel, row_bytes
 from engine.llama.scoring_program import Rows, kl_divergence
 from engine.specs import PoolSpec
-from engine.steps import FORCED, INSPECTED
+from engine.step_parts import FORCED, INSPECTED
 from engine.vocabulary import Vocabulary
 from tests.waiting import until
 

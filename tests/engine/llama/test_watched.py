@@ -14,7 +14,8 @@ from engine.llama.context import Context
 from engine.llama.distribution import Distribution, Drawn, Logits, Watched, row_of
 from engine.pool.pool import Pool
 from engine.specs import MAX_WATCHED, MAX_WATCHED_IDS, Request, Sampling, TokenSets
-from engine.steps import StepTable, step_dtype
+from engine.step_parts import step_dtype
+from engine.steps import StepTable
 from tests.engine.llama.test_distribution import SIZES, rows
 from tests.engine.llama.test_truth import raw_logits
 

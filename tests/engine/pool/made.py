@@ -16,7 +16,7 @@ from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 from engine.process.pulse import Reading
 from engine.specs import Origin, Request, Sampling
-from engine.steps import step_dtype
+from engine.step_parts import step_dtype
 from engine.vocabulary import Vocabulary
 from tests.engine.pool.schedule import Contended
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.workbench.similarity import cosines, like_beside_like, most_alike, nearest, project
 
 

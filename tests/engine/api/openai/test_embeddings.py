@@ -19,7 +19,7 @@ from engine.embedding.models import EMBEDDED_NAME, EmbeddingModel, find_model
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ModelError
 from engine.settings import PREFIX
-from engine.steps import Floats
+from engine.step_parts import Floats
 from engine.workbench.machine_lease import Kind
 from tests.engine.api.openai.conftest import KEY, Answer, Api
 from tests.waiting import until
