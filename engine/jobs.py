@@ -3,20 +3,18 @@
 Any engine feeds its jobs with plain values, from one thread for each job.
 """
 
-import logging
-import os
-import re
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from engine.errors import ConfigError, EngineError, JobTimeout, quoted
+from engine.delivery import call_back, check_may_wait
+from engine.errors import ConfigError, EngineError, JobTimeout
 from engine.owner import OwnerProcess
 from engine.results import Completion, FinishReason, Timings, is_context_full
 from engine.specs import Origin, Request, Sampling
@@ -28,64 +26,6 @@ from engine.vocabulary import Vocabulary
 
 _AT_ONCE = 64
 """Steps that an event loop gets of an ended job before its other tasks have their turn."""
-_log = logging.getLogger(__name__)
-_here = threading.local()
-_UUIDV7 = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-
-
-def new_id() -> str:
-    """Return a new UUIDv7 (RFC 9562, 5.7): 48 bits of milliseconds, version, 74 random bits; sorts by time.
-
-    A clock set to before 1970 counts as 1970, one beyond the year 10889 as that.
-    """
-    milliseconds = min(max(time.time_ns() // 1_000_000, 0), (1 << 48) - 1)
-    random = int.from_bytes(os.urandom(10), "big")
-    value = milliseconds << 80 | 0x7 << 76 | (random >> 68 & 0xFFF) << 64 | 0b10 << 62 | random & (1 << 62) - 1
-    digits = f"{value:032x}"
-    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def checked_id(id: object) -> str:
-    """Return the id given to a job. Raises ConfigError unless it is a UUIDv7 as `new_id` writes it."""
-    if not (isinstance(id, str) and _UUIDV7.fullmatch(id)):
-        raise ConfigError(f"job_id = {quoted(id)}: must be a UUIDv7 in lower case")
-    return id
-
-
-@contextmanager
-def listening() -> Iterator[None]:
-    """Mark the current thread as one that delivers to jobs inside the block.
-
-    Such a thread must not wait for the engine: the answer that it waits for would never be delivered.
-    """
-    _here.delivers = True
-    try:
-        yield
-    finally:
-        _here.delivers = False
-
-
-def check_may_wait() -> None:
-    """Raise EngineError in a delivery thread."""
-    if getattr(_here, "delivers", False):
-        raise EngineError(
-            "a job's callback must not wait for the engine: it runs on the thread that delivers the answers; "
-            "call the engine from another thread"
-        )
-
-
-def call_back(told: Callable[[], object], name: str) -> None:
-    """Call a function of the package's user, logging what it raises under `name`.
-
-    That includes SystemExit, which would end a delivery thread, and with it every later answer; in the main thread
-    SystemExit and KeyboardInterrupt are raised.
-    """
-    try:
-        told()
-    except BaseException as error:
-        if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
-            raise
-        _log.exception("%s failed", name)
 
 
 class Job(Future[Completion]):

@@ -15,8 +15,10 @@ from typing import Any, Self, Unpack
 import numpy as np
 
 from engine.chat_options import ChatOptions
+from engine.delivery import check_may_wait, listening
 from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, QueueFull
-from engine.jobs import Job, check_may_wait, checked_id, listening, new_id
+from engine.ids import checked_id, new_id
+from engine.jobs import Job
 from engine.map_progress import OnProgress
 from engine.pool.in_order import BATCH, completions
 from engine.protocol import Capabilities, Startup, WorkerInfo

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.delivery import call_back, check_may_wait
 from engine.embedding import messages as m
 from engine.errors import EngineError, JobTimeout, ModelError
-from engine.jobs import call_back, check_may_wait
 from engine.owner import OwnerProcess
 from engine.step_parts import Floats
 

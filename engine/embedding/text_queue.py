@@ -3,9 +3,9 @@
 import threading
 from collections import deque
 
+from engine.delivery import check_may_wait
 from engine.embedding.job import EmbedJob, Piece
 from engine.errors import PoolClosed, QueueFull
-from engine.jobs import check_may_wait
 
 MOST_TOKENS = 4_000_000
 """Maximum tokens in the queue, estimated from text lengths: some 16 MB of text, minutes to hours of work."""

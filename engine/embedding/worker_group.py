@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import psutil
 
+from engine.delivery import listening
 from engine.embedding import messages as m
 from engine.embedding.job import Piece
 from engine.embedding.program import Link, OnOpening, Program
 from engine.embedding.text_queue import TextQueue
 from engine.errors import EngineError, PoolClosed, WorkerDied
-from engine.jobs import listening
 
 CLOSED = "the pool was closed while this job was open"
 

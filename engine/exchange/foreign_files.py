@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
 from engine.bench.analysis.summary import summarise
-from engine.content_ids import content_id
 from engine.errors import ConfigError, HistoryError
 from engine.exchange import llama_bench_files as exchange
 from engine.exchange.logprob_log import trial_of_log
@@ -27,6 +26,7 @@ from engine.history.archives.parts import MANIFEST
 from engine.history.trial_file import trial_from_bytes
 from engine.history.trial_json import is_trial_json, trials_from_json
 from engine.history.trials import OUTPUT_CHARACTERS
+from engine.ids import content_id
 from engine.reference.lines import read_lines
 from engine.reference.machines import noted_run
 from engine.runs import RunRecord

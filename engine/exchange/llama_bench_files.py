@@ -14,7 +14,7 @@ from engine.errors import ConfigError, ModelError
 from engine.exchange.llama_bench_rows import DEFAULTS, FIELDS, Row, checked_row, with_samples
 from engine.exchange.llama_bench_text import Format, read_rows, write_rows
 from engine.exchange.logs import is_timing_log, read_timing_log
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.jsonable import figure
 from engine.models.gguf import read_model
 from engine.runs import IMPORTED_ROW, CellRecord, RunRecord

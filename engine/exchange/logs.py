@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.runs import CellRecord, RunRecord
 from engine.samples import Samples, make_sample
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from engine.bench.planning.plan import Plan
-from engine.content_ids import content_id
 from engine.errors import ConfigError
 from engine.exchange.llama_bench_files import run_of
 from engine.exchange.llama_bench_rows import checked_row
@@ -20,6 +19,7 @@ from engine.exchange.llama_bench_text import MOST_SAMPLES as MOST_BENCH_SAMPLES
 from engine.history.parquet_tables import CODED, ParquetTable
 from engine.history.run_file import ALWAYS, COLUMNS, MOST_CELLS, MOST_SAMPLES, checked_samples
 from engine.history.trials import as_uuid
+from engine.ids import content_id
 from engine.runs import CellRecord, RunRecord
 from engine.samples import Samples
 

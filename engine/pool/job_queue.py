@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from engine import errors
+from engine.delivery import check_may_wait
 from engine.errors import EngineError, PoolClosed, QueueFull
-from engine.jobs import Job, check_may_wait
+from engine.jobs import Job
 from engine.llama.phase import Phase
 from engine.pool import messages as m
 from engine.pool.lanes import Lanes

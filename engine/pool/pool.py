@@ -10,7 +10,8 @@ from typing import Any, Literal, Self, Unpack, overload
 from engine.chat_options import ChatOptions
 from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong, quoted
 from engine.files import check_utf8, decoded_json, named_path, read_regular
-from engine.jobs import Job, checked_id, new_id
+from engine.ids import checked_id, new_id
+from engine.jobs import Job
 from engine.llama.grammar_syntax import token_names
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for

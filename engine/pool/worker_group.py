@@ -8,8 +8,8 @@ from concurrent.futures import wait
 from functools import partial
 from typing import Protocol
 
+from engine.delivery import check_may_wait, listening
 from engine.errors import JobTimeout, PoolClosed, WorkerDied
-from engine.jobs import check_may_wait, listening
 from engine.owner import OwnerProcess
 from engine.pool import messages as m
 from engine.pool.watchdog import keep_watch

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.content_ids import content_id
 from engine.errors import ConfigError
+from engine.ids import content_id
 from engine.reference.lines import NotedTiming
 from engine.reference.tables import LoadTiming, ReferenceTiming, load_timings, reference_timings
 from engine.runs import CellRecord, RunRecord

@@ -21,7 +21,7 @@ from engine.comparing.templates import variables
 from engine.errors import ConfigError, HistoryError
 from engine.history import History
 from engine.history.comparisons import Comparisons
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.settings import Settings
 from engine.tasks import TaskRunner
 from engine.workbench.compare_run import CompareRun, Submit

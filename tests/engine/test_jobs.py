@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from engine.errors import ConfigError, EngineError, PoolClosed, WorkerDied
-from engine.jobs import Job, new_id
+from engine.ids import new_id
+from engine.jobs import Job
 from tests.engine.pool.made import job_of, rows
 from tests.engine.pool.schedule import Race, at_every_line
 

@@ -13,7 +13,7 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.running.progress import Progress
 from engine.errors import HistoryError
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.machine.quietness import Quietness
 from engine.reference import reference_run
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary

@@ -9,7 +9,7 @@ from engine.bench.analysis.embeddings import embedding_sentence
 from engine.bench.analysis.summary import summarise
 from engine.embedding.backends import KINDS
 from engine.embedding.models import EMBEDDED_NAME
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.runs import RunRecord
 from pages.parts.benchmark import embedding_view, run_charts, run_table
 from pages.parts.plain import plain

@@ -11,7 +11,7 @@ from engine.api.openai.batch_lines import Asked
 from engine.api.openai.errors import ApiError
 from engine.api.openai.file_store import CONTENT, FileStore, make_private
 from engine.files import decoded_json, open_partial, open_regular
-from engine.jobs import new_id
+from engine.ids import new_id
 
 OUTPUT, ERRORS = "output", "errors"
 CHECKED_BYTES = 4 << 20

@@ -11,7 +11,7 @@ from engine.api.openai.errors import QUEUE_RETRY_S, ApiError
 from engine.api.openai.files import stored
 from engine.api.openai.requests import Endpoint
 from engine.api.openai.traffic import Call
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.specs import Origin
 
 MOST_TRIES = 3

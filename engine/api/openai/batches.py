@@ -21,7 +21,7 @@ from engine.api.openai.files import stored
 from engine.api.openai.paging import Page, listed
 from engine.api.openai.requests import Endpoint, decoded
 from engine.api.openai.responses import Batch
-from engine.jobs import new_id
+from engine.ids import new_id
 
 MOST_LISTED, LISTED = 100, 20
 MetadataName = Annotated[str, msgspec.Meta(max_length=64)]

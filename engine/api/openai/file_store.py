@@ -18,7 +18,7 @@ from engine.api.openai.paging import Page
 from engine.api.openai.responses import File, Purpose
 from engine.errors import quoted
 from engine.files import check_room, decoded_json, open_regular, read_regular, scratch_folder, write_private
-from engine.jobs import new_id
+from engine.ids import new_id
 
 FILE_ID = re.compile("file-[0-9a-f-]{36}")
 MOST_BYTES, MOST_FILES = 4 << 30, 1_000

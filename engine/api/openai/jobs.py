@@ -29,7 +29,7 @@ from engine.api.openai.streaming import DONE, event, grouped
 from engine.api.openai.traffic import Call
 from engine.errors import EngineError, quoted
 from engine.history import TrialLabel
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.workbench.trial_manager import TrialManager
 
 MOST_KEPT, MOST_KEPT_BYTES, KEPT_S = 1_000, 256 << 20, 3_600.0

@@ -20,7 +20,7 @@ from engine.bench.running.progress import Progress
 from engine.bench.running.runner import Runner, first_record
 from engine.bench.running.tuning import Tuning
 from engine.errors import ConfigError
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.machine.fingerprint import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions
 from engine.runs import CellRecord, RunRecord, RunStatus
 from engine.samples import Samples

@@ -7,13 +7,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.content_ids import content_id
 from engine.history import columns
 from engine.history.archives.parts import IDS_AT_ONCE, STEPS, TRIALS, ArchivedTrial, no_steps
 from engine.history.archives.staging import Staging
 from engine.history.database_writer import Cursor, fetch
 from engine.history.step_checks import STEP_COLUMNS, checked_steps
 from engine.history.trials import TrialRecord, as_uuid
+from engine.ids import content_id
 
 _APART = ("model_path", "parent", "tokenizer", "mean_surprise_bits")
 """Columns of a trial that are not compared: the model's place, what is compared by itself, what follows from steps."""

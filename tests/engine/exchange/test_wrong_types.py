@@ -29,7 +29,7 @@ from engine.bench.planning.plan import Plan
 from engine.errors import EngineError, HistoryError
 from engine.exchange import llama_bench_files as exchange
 from engine.history import History, run_bytes, run_from_bytes
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.models import embedded_model
 from engine.reference import reference_runs
 from engine.runs import RunRecord

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.jobs import Job, new_id
+from engine.ids import new_id
+from engine.jobs import Job
 from engine.llama.phase import Phase
 from engine.pool import messages as m
 from engine.pool.job_queue import JobQueue

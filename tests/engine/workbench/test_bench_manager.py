@@ -16,7 +16,7 @@ from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
 from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.history.runs import Runs
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.machine import quietness
 from engine.machine.quietness import Quietness
 from engine.runs import RunRecord

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from engine.api.openai import batch_runner, batch_work, file_store
 from engine.api.openai.batch_store import BatchStore, Record
 from engine.api.openai.server import KEY_FILE
-from engine.jobs import new_id
+from engine.ids import new_id
 from tests.engine.api.openai.conftest import KEY, Api, serving
 from tests.engine.api.openai.test_files import BOUNDARY, form
 from tests.processes import free_port

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.api.openai import file_store, files, guard
 from engine.api.openai.server import server_of
-from engine.jobs import new_id
+from engine.ids import new_id
 from tests.engine.api.openai.conftest import KEY, Answer, Api
 from tests.waiting import until
 

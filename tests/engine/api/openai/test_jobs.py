@@ -13,7 +13,7 @@ import pytest
 
 from engine.api.openai import jobs
 from engine.api.openai.server import server_of
-from engine.jobs import new_id
+from engine.ids import new_id
 from engine.specs import Request
 from engine.workbench.trials import Draft
 from tests.engine.api.openai.conftest import KEY, Answer, Api, serving
