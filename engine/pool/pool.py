@@ -1,18 +1,17 @@
 """Worker pool: several workers with one model behind one object, with routing, a bounded queue, cancellation, recovery
 and clean shutdown."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack, overload
 
 from engine.chat_options import ChatOptions
-from engine.errors import ConfigError, EngineError, ModelError, PoolClosed, PromptTooLong, quoted
+from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
 from engine.files import check_utf8, decoded_json, named_path, read_regular
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
-from engine.llama.grammar_syntax import token_names
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
 from engine.map_progress import OnProgress
@@ -23,7 +22,8 @@ from engine.models.weight_layout import with_layout
 from engine.pool import messages as m
 from engine.pool.in_order import BATCH, completions
 from engine.pool.job_queue import JobQueue
-from engine.pool.long_texts import LONGEST_FOR_WORKER, LongTexts
+from engine.pool.long_texts import LongTexts
+from engine.pool.texts import Texts
 from engine.pool.worker_group import WorkerGroup
 from engine.pool.worker_link import start_child
 from engine.pool.worker_process import WorkerProcess
@@ -42,11 +42,8 @@ from engine.specs import (
 )
 from engine.validation import Refusing, plain_text, refusing
 
-_MESSAGES = '[{"role": "user", "content": "Hello"}]'
 _MOST_DEATHS = 3
 _MOST_PROFILE_BYTES = 1 << 20
-_MOST_CONTROL_TOKENS = 8192
-"""llama.cpp's time for a text grows with the square of their number: 0.2 s for this many."""
 
 
 class Pool(metaclass=Refusing):
@@ -88,8 +85,7 @@ class Pool(metaclass=Refusing):
         )
         self.ending: PoolClosed | None = None
         """Why this pool runs nothing any more: it was closed, or its workers could not be replaced."""
-        self._sandbox = Sandbox()
-        self._long_texts = LongTexts(self.model)
+        self._sandbox, self._long_texts = Sandbox(), LongTexts(self.model)
         on_opening(self._group.abort)
         self._group.start_all()
         worker = self._group.alive[0]
@@ -100,6 +96,7 @@ class Pool(metaclass=Refusing):
         self.chat_template = worker.ready.chat_template
         self.is_recurrent = worker.ready.is_recurrent
         self.description = worker.ready.description
+        self._texts = Texts(self._sandbox, self._long_texts, self.vocabulary, self.n_ctx, self._group.ask)
 
     @classmethod
     def from_profile(cls, path: str | Path, model: str | Path = "") -> Self:
@@ -165,20 +162,11 @@ class Pool(metaclass=Refusing):
             self.vocabulary,
             cancel=self._cancel,
             position=self._jobs.position,
-            compiled=self._compiled(sampling),
+            compiled=self._texts.compiled(sampling),
             origin=origin,
         )
-        job.sent = self._ids_if_long(given)
+        job.sent = self._texts.ids_if_long(given)
         return job
-
-    def _ids_if_long(self, prompt: str | list[int]) -> str | list[int]:
-        """Tokenise a long text; one with too many bytes for the context stays text, as a worker rejects it without
-        tokenising."""
-        if not isinstance(prompt, str) or len(prompt) <= LONGEST_FOR_WORKER:
-            return prompt
-        if self.vocabulary.fewest_tokens(prompt) > self.n_ctx + 1:
-            return prompt
-        return self._long_texts.tokenize(prompt, special=False)
 
     @overload
     def map(
@@ -310,32 +298,14 @@ class Pool(metaclass=Refusing):
 
         Raises ConfigError, QueueFull where others keep the checking process busy, PoolClosed.
         """
-        self._compiled(sampling)
-
-    def _compiled(self, sampling: Sampling) -> Sampling:
-        """Return the sampling for the workers, its constraint checked. Raises ConfigError, QueueFull, PoolClosed."""
-        compiled = self._sandbox.compile(sampling)
-        for name in sorted(token_names(compiled.grammar)):
-            if not self.vocabulary.has(name):
-                raise ConfigError(f"grammar names {quoted(name)}: it may only name tokens that this model has")
-        return compiled
+        self._texts.compiled(sampling)
 
     def tokenize(self, text: str, *, special: bool = False) -> list[int]:
         """Return the ids of `text`, with BOS if the GGUF specifies it; `special` parses written control tokens.
 
         Raises ConfigError if it is not a text or has too many control tokens; WorkerDied, PoolClosed.
         """
-        given = plain_text("text", text, MAX_PROMPT_CHARACTERS)
-        return self._tokenize(given, special=bool(special))
-
-    def _tokenize(self, text: str, *, special: bool, add_bos: bool = True) -> list[int]:
-        if special and len(text) > _MOST_CONTROL_TOKENS:
-            num = sum(text.count(name) for name in self.vocabulary.names.values() if name)
-            if num > _MOST_CONTROL_TOKENS:
-                raise ConfigError(f"this text has {num:,} control tokens; at most {_MOST_CONTROL_TOKENS:,} are allowed")
-        if len(text) > LONGEST_FOR_WORKER:
-            return self._long_texts.tokenize(text, special=special, add_bos=add_bos)
-        return self._group.ask(lambda call: m.Tokenize(call, text, special, add_bos)).ids
+        return self._texts.tokenize(plain_text("text", text, MAX_PROMPT_CHARACTERS), special=bool(special))
 
     def render_chat(
         self, messages: Sequence[dict[str, str]], options: ChatOptions | None = None
@@ -347,12 +317,7 @@ class Pool(metaclass=Refusing):
         Raises ConfigError if the model has no template, if it fails or exceeds a limit, or if `messages` is not a list
         of messages; PromptTooLong if the text cannot fit into the context, however it is tokenised.
         """
-        given = _given_messages(messages)
-        text, add_bos = self._sandbox.render_chat(self.chat_template, given, self.vocabulary, options)
-        fewest = self.vocabulary.fewest_tokens(text, special=True)
-        if fewest > self.n_ctx:
-            raise PromptTooLong.of(f"at least {fewest:,}", self.n_ctx)
-        return text, self._tokenize(text, special=True, add_bos=add_bos)
+        return self._texts.render_chat(self.chat_template, messages, options)
 
     def chat(
         self, messages: Sequence[dict[str, str]], sampling: Sampling | None = None, **options: Unpack[RequestOptions]
@@ -422,17 +387,6 @@ def _path(model: str | Path) -> Path:
     path = named_path(model)
     check_is_file(model)
     return path
-
-
-def _given_messages(messages: object) -> list[dict[str, str]]:
-    """Return the messages as plain texts; raises ConfigError if they are not a list of messages."""
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise ConfigError(f"messages = {messages!r}: must be a list such as {_MESSAGES}")
-    given = list(messages)
-    for number, message in enumerate(given):
-        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            raise ConfigError(f"messages[{number}] = {message!r}: must have a role and content, as in {_MESSAGES}")
-    return [{plain_text("name", name): plain_text(name, text) for name, text in one.items()} for one in given]
 
 
 def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.LoadModel:
