@@ -293,7 +293,7 @@ def _moved(bench: Workbench, trial: Trial) -> None:
 
 def _measure(bench: Workbench, trial: Trial) -> None:
     try:
-        st.session_state[SHIFT] = trial.id, bench.trials.measure_shift(trial)
+        st.session_state[SHIFT] = trial.id, bench.replays.measure_shift(bench.trials.engine_of(trial), trial)
     except EngineError as error:
         st.session_state[prompt_state.ERROR] = error.bare()
 

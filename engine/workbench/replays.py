@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
 from engine.comparing.replay import Replay, Stretch, compared, drawn
 from engine.errors import ConfigError
@@ -16,7 +18,7 @@ from engine.machine.cores import num_cores
 from engine.models.gguf import ModelFile
 from engine.opening import open_engine
 from engine.protocol import Engine, OpenEngine
-from engine.specs import PoolSpec, RequestOptions
+from engine.specs import PoolSpec, RequestOptions, Sampling
 from engine.step_parts import FORCED
 from engine.steps import StepTable
 from engine.tasks import LEAST_SHARE, Task, TaskRunner
@@ -29,6 +31,7 @@ from engine.workbench.trials import Trial
 
 KEPT = 16
 """Number of trials whose last replay is held in memory."""
+RECOMPUTE_S = 600
 CANDIDATES = 10
 """Candidates of the replay where the trial recorded none."""
 
@@ -187,6 +190,14 @@ def _remarks(trial: TrialRecord) -> Iterator[str]:
             yield f"Recorded with {name} {version}, replayed with {now[name]}."
 
 
+class Shift(NamedTuple):
+    """Absolute change of log-probabilities, in nats, when the same tokens are recomputed without prefix reuse."""
+
+    largest: float
+    p99: float
+    num_tokens: int
+
+
 class ReplayManager:
     """Runner of replays, one at a time; holds the last one of each trial. Any thread may call it."""
 
@@ -219,6 +230,18 @@ class ReplayManager:
         while len(self._tasks) > KEPT:
             del self._tasks[next(iter(self._tasks))]
         return task
+
+    def measure_shift(self, engine: Engine, trial: Trial) -> Shift:
+        """Recompute the tokens of a trial of this engine's model without prefix reuse; waits for the result.
+
+        Raises EngineError where that cannot run.
+        """
+        ids = [*trial.prompt_ids, *trial.steps.ids]
+        with self._machine.acquire("A recomputed trial", "interactive"):
+            job = engine.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
+            anew = job.result(timeout=RECOMPUTE_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
+        moved = np.abs(anew - trial.steps.records["logprob"][: len(anew)])
+        return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
 
     def close(self) -> None:
         """Stop the running replay and wait for it to end."""

@@ -9,13 +9,10 @@ from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, TrialLabel, TrialSummary, write_inbox
+from engine.history import History, TrialLabel, TrialSummary
 from engine.history.trial_file import read_trial
 from engine.llama.frozen import Flip, Resampler
 from engine.models.library import shipped
@@ -39,14 +36,6 @@ FORGET_EVERY_S = 1.0
 READ_KEPT = 16
 UNLISTED = (TrialLabel.COMPARED, TrialLabel.SAMPLE)
 STEPS_PER_LINE = 8
-
-
-class Shift(NamedTuple):
-    """Absolute change of log-probabilities, in nats, when the same tokens are recomputed without prefix reuse."""
-
-    largest: float
-    p99: float
-    num_tokens: int
 
 
 class TrialManager:
@@ -165,19 +154,6 @@ class TrialManager:
         """Stop a trial at the next decode step; no effect where it has ended."""
         if isinstance(trial, LiveTrial):
             trial.job.cancel()
-
-    def measure_shift(self, trial: Trial) -> Shift:
-        """Recompute the tokens of `trial` without prefix reuse and compare log-probabilities; waits for the result.
-
-        Raises EngineError where that cannot run.
-        """
-        engine = self.engine_of(trial)
-        ids = [*trial.prompt_ids, *trial.steps.ids]
-        with self._machine.acquire("A recomputed trial", "interactive"):
-            job = engine.submit(ids, Sampling(), max_tokens=0, top_k=1, prompt_logprobs=True, reuse_prefix=False)
-            anew = job.result(timeout=KEPT_S).prompt_steps.records["logprob"][len(trial.prompt_ids) :]
-        moved = np.abs(anew - trial.steps.records["logprob"][: len(anew)])
-        return Shift(float(moved.max()), float(np.percentile(moved, 99)), len(moved))
 
     def flips(self, trial_id: str, step: int) -> list[Flip]:
         """Return how far the sampling parameters of a trial may move before another token is drawn at a step.
@@ -433,13 +409,3 @@ class TrialManager:
         history = self._kept.history
         if history is not None:
             history.restore(trial_id)
-
-    def record_example(self, folder: Path, draft: Draft) -> Path:
-        """Run `draft` and write it to `folder` as the shipped trial; waits for the model and the result."""
-        while self._model_manager.state.is_loading:
-            time.sleep(0.1)
-        trial = self.submit(replace(draft, is_kept=False))
-        trial.job.result()
-        record = record_of(trial)
-        model = replace(record.model, path=Path(record.model.path).name)
-        return write_inbox(folder, replace(record, label=TrialLabel.RECORDED, model=model))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError, HistoryError, HistoryLocked, ModelError
-from engine.history import History, TrialLabel
+from engine.history import History, TrialLabel, write_inbox
 from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.history.export import to_csv, to_json
 from engine.settings import Settings
@@ -97,7 +97,7 @@ def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Work
     room = n_ctx - len(full.prompt_ids)
     assert len(full.steps) == room + 1
     assert full.status()["num_context"] == n_ctx and not full.can_continue
-    assert bench.trials.measure_shift(full).num_tokens == len(full.steps)
+    assert bench.replays.measure_shift(pool, full).num_tokens == len(full.steps)
     assert full.ending()["sentence"] == f"The context of {n_ctx:,} tokens is full."
     nearly = ended(bench.trials.submit(Draft(prompt, sampling=endless, request=request(room))))
     assert nearly.status()["num_context"] == n_ctx - 1 and nearly.can_continue
@@ -108,7 +108,7 @@ def test_a_full_context_holds_what_fits_and_one_token_less_can_go_on(bench: Work
 
 def test_the_shift_of_an_exact_repetition_is_small(bench: Workbench) -> None:
     trial = ended(bench.trials.submit(Draft("Once upon a time", sampling=SEEDED, request=request(16))))
-    shift = bench.trials.measure_shift(trial)
+    shift = bench.replays.measure_shift(bench.trials.engine_of(trial), trial)
     assert shift.num_tokens == 16
     assert 0 <= shift.p99 <= shift.largest < 1
 
@@ -381,7 +381,9 @@ def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
 def test_the_example_that_ships_opens_where_nothing_ran_yet(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.trials.record_example(tmp_path, Draft("Once upon a time", sampling=SEEDED, request=request(8)))
+    record = record_of(ended(bench.trials.submit(Draft("Once upon a time", sampling=SEEDED, request=request(8)))))
+    model = replace(record.model, path=Path(record.model.path).name)
+    write_inbox(tmp_path, replace(record, label=TrialLabel.RECORDED, model=model))
     monkeypatch.setattr(trial_manager, "shipped", tmp_path.joinpath)
     tmp_path.joinpath("demo").symlink_to(tmp_path)
     fresh = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(tmp_path / "home")}))
