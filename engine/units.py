@@ -14,6 +14,9 @@ class Scale(NamedTuple):
     unit: str
 
 
+HOURS_AS_DAYS = 48
+"""Hours from which a duration is told in days."""
+
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
 _PARAMETERS = ((1e9, "B"), (1e6, "M"), (1e3, "K"))
 _MINUTES, _SECONDS = Scale(60, "min"), Scale(3600, "s")
@@ -83,12 +86,26 @@ def parameters(number: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration, at least 1 s: 40 s, 6 min, 1 h 20 min."""
+    """Format a duration, at least 1 s: 40 s, 6 min, 1 h 20 min, 3 days 4 h; a dash where not measured."""
+    if not math.isfinite(seconds):
+        return NOT_MEASURED
     if seconds < 90:
         return f"{max(seconds, 1):.0f} s"
-    minutes = round(seconds / 60)
-    hours, rest = divmod(minutes, 60)
-    return f"{minutes} min" if not hours else f"{hours} h {rest} min" if rest else f"{hours} h"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    if hours < HOURS_AS_DAYS:
+        parts = (hours, "h"), (minutes, "min")
+    else:
+        days, rest = divmod(round(seconds / 3600), 24)
+        parts = (days, "days"), (rest, "h")
+    return " ".join(f"{number:,} {unit}" for number, unit in parts if number)
+
+
+def time_taken(seconds: float) -> str:
+    """Format a duration that is known well: as `duration`, with the seconds below ten minutes: 2 min 10 s."""
+    if not 90 <= seconds < 600:
+        return duration(seconds)
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
 
 
 def counted(number: int, noun: str) -> str:

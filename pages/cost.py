@@ -1,9 +1,9 @@
-"""Cost page: hours and dollars of a job on every machine of known speed; the answer comes first, as a sentence."""
+"""Cost page: time and money of a job, on this machine first, then on every machine of known speed."""
 
 import streamlit as st
 
 from engine.workbench import current
-from pages.parts.cost import asked, controls, documents, job_form, price_table, reckoning, results
+from pages.parts.cost import asked, controls, documents, own_price, price_table, reckoning, results
 from pages.parts.notice import notice
 
 bench = current()
@@ -16,13 +16,14 @@ known = reckoning.rates(bench)
 looked = reckoning.looked_at(known)
 found = reckoning.reckon(wanted.job, wanted.goals, looked, prices) if wanted.job is not None else None
 if found is not None:
-    results.sentence(found)
-job_form.show(wanted.values)
-controls.show(known, looked, wanted.values)
+    results.sentence(found, wanted.goals)
+controls.first(known, looked, wanted.values)
 if found is not None:
+    own_price.show(bench, prices, found)
     results.drawn(found, wanted.goals)
     results.rests_on(found, documents.origin(found.job))
+controls.advanced(looked, wanted.values, results.other_way(found) if found is not None else "")
 documents.show(bench)
 if found is not None:
     results.table(found)
-price_table.show(bench, prices, looked.rates, is_open=found is not None and not results.has_prices(found))
+price_table.show(bench, prices, is_open=found is not None and not found.has_prices and found.here is None)

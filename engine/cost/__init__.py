@@ -1,6 +1,6 @@
 """Cost of a job: prices of machines, speeds with their provenance, time and money with intervals. Calculation only."""
 
-from engine.cost.answer import Answer, answer, fastest_first
+from engine.cost.answer import Answer, answer, answer_here, fastest_first
 from engine.cost.documents import Counted, Document, Skipped, count_folder, count_texts
 from engine.cost.estimate import WAYS, Estimate, Part, Way, estimate, estimates, ktokens_per_usd
 from engine.cost.job import CostJob
@@ -24,6 +24,7 @@ __all__ = [
     "Speed",
     "Way",
     "answer",
+    "answer_here",
     "best_by_machine",
     "count_folder",
     "count_texts",

@@ -5,8 +5,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from engine.cost.estimate import HOUR_S, Estimate
+from engine.cost.rates import begun
 from engine.errors import ConfigError, quoted
-from engine.units import digits, dollars, duration
+from engine.units import dollars, time_taken
+
+MOST_HOURS = 1e9
+"""Hours from which a deadline is told as a number."""
 
 _MISSING = {"prompt": "prefill", "embedding": "embedding"}
 """Name of the unknown speed, where a part has none."""
@@ -31,6 +35,29 @@ def answer(
     for name, goal in (("deadline_h", deadline_h), ("budget_usd", budget_usd)):
         if goal is not None and not goal > 0:
             raise ConfigError(f"{name} = {quoted(goal)}: must be above 0")
+    told = _answer(estimates, deadline_h, budget_usd)
+    return told._replace(sentence=begun(told.sentence))
+
+
+def answer_here(estimates: Iterable[Estimate]) -> Answer | None:
+    """Tell what the fastest configuration of this machine takes and costs; None where it was not measured.
+
+    Where its hours are unknown, the bounds are told.
+    """
+    own = fastest_first(one for one in estimates if one.rate.is_here)
+    if not own:
+        return None
+    if not math.isfinite(own[0].hours.value):
+        return Answer(begun(_at_most(own, None, None)), None)
+    return Answer(begun(f"{own[0].rate.place} {_takes(own[0])}."), own[0])
+
+
+def fastest_first(estimates: Iterable[Estimate]) -> list[Estimate]:
+    """Return estimates sorted by hours, of equal ones the cheaper first; those with unknown hours last, by bound."""
+    return sorted(estimates, key=lambda one: (_last(one.hours.value), _last(one.hours.high), _last(one.dollars.value)))
+
+
+def _answer(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd: float | None) -> Answer:
     known = fastest_first(estimate for estimate in estimates if math.isfinite(estimate.hours.value))
     if not estimates:
         return Answer("No speeds to estimate from: measure a model, or select a reference machine.", None)
@@ -46,11 +73,6 @@ def answer(
     if not priced:
         return Answer(f"{_told(known[0], _names(known))}; {_unpriced(estimates)}.", known[0])
     return _fastest_and_cheapest(known, priced)
-
-
-def fastest_first(estimates: Iterable[Estimate]) -> list[Estimate]:
-    """Return estimates sorted by hours, of equal ones the cheaper first; those with unknown hours last, by bound."""
-    return sorted(estimates, key=lambda one: (_last(one.hours.value), _last(one.hours.high), _last(one.dollars.value)))
 
 
 def _by_deadline(known: list[Estimate], priced: list[Estimate], deadline_h: float, budget_usd: float | None) -> Answer:
@@ -166,7 +188,7 @@ def _names(estimates: Iterable[Estimate]) -> dict[int, str]:
     names = {}
     for one in listed:
         alike = [other for other in listed if other.rate.machine == one.rate.machine]
-        apart = [one.rate.machine]
+        apart = [one.rate.place]
         if len({other.rate.label for other in alike}) > 1:
             apart.append(one.rate.label)
         if one.price is not None and len({other.price.region for other in alike if other.price}) > 1:
@@ -189,11 +211,11 @@ def _takes(one: Estimate) -> str:
 
 
 def _limit(hours: float) -> str:
-    return f"{hours:,.10g} h" if hours >= 1 else duration(hours * HOUR_S)
+    return time_taken(hours * HOUR_S) if hours < MOST_HOURS else f"{hours:,.10g} h"
 
 
 def _hours(hours: float) -> str:
-    return f"{digits(hours)} h" if hours >= 1 else duration(hours * HOUR_S)
+    return time_taken(hours * HOUR_S)
 
 
 def _last(figure: float) -> float:

@@ -11,6 +11,8 @@ PROVENANCES: tuple[Provenance, ...] = ("measured here", "imported", "noted", "as
 """measured here: a run of this history; imported: a run imported from a file; noted: noted by a user or in the notes;
 assumed: taken over from another figure, which the figure's remark names."""
 
+THIS_MACHINE = "this machine"
+
 
 class Speed(NamedTuple):
     """Tokens or sentences per second with the 95 % interval, NaN bounds where there is none."""
@@ -29,7 +31,7 @@ class Rate:
     answered together during the measurement, None where unknown. divergence: KL divergence of the answers from those of
     the run's baseline, nats per token, None where not measured. noted_ktokens_per_usd: the notes' figure for this
     machine, shown next to the one that follows from its speed and price. run_id, cell: where to look it up, empty and 0
-    where assumed.
+    where assumed. is_here: measured on the machine that this program runs on.
     """
 
     label: str
@@ -45,6 +47,17 @@ class Rate:
     noted_ktokens_per_usd: float | None = None
     run_id: str = ""
     cell: int = 0
+    is_here: bool = False
+
+    @property
+    def place(self) -> str:
+        """The machine in words: "this machine", or its name."""
+        return THIS_MACHINE if self.is_here else self.machine
+
+
+def begun(sentence: str) -> str:
+    """Return a sentence with a capital letter if it begins with this machine; names of others are left as they are."""
+    return sentence[:1].upper() + sentence[1:] if sentence.startswith(THIS_MACHINE) else sentence
 
 
 def best_by_machine(rates: Iterable[Rate]) -> list[Rate]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from engine.bench.analysis.disturbance import basis
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import CellSummary, medians_of
@@ -16,6 +18,7 @@ from engine.cost.documents import OnFile
 from engine.cost.prices import MOST_BYTES, check_unique
 from engine.errors import ConfigError
 from engine.files import open_regular, read_regular, write_whole
+from engine.machine.cores import allowed_cores, cpu_name
 from engine.protocol import Engine
 from engine.reference import NOTED_BY_HAND, REFERENCE, embedding_timings, noted_throughputs, reference_runs
 from engine.runs import IMPORTED_ROW, RunRecord, machine_label, quantisation_in
@@ -48,9 +51,16 @@ def rates(bench: Workbench) -> list[Rate]:
 def rates_of(runs: Iterable[RunRecord]) -> list[Rate]:
     """Return a rate for each configuration that generated tokens, with its machine's fastest measured embedding."""
     measured = [(run, medians_of(run, Rounds.of(run.samples))) for run in runs]
-    found = [rate for run, cells in measured for cell in cells if (rate := _rate(run, cell, cells))]
+    here = this_machine()
+    found = [rate for run, cells in measured for cell in cells if (rate := _rate(run, cell, cells, here))]
     embedding = _fastest((_machine_of(run), _embedding_speed(run, cell)) for run, cells in measured for cell in cells)
     return [replace(rate, embedding=embedding.get(rate.machine)) for rate in found]
+
+
+def this_machine() -> str:
+    """Return the name under which runs of this machine are listed: its processor, with the cores that it may use."""
+    machine = {"cpu": cpu_name(), "allowed_cores": allowed_cores(), "threads": psutil.cpu_count()}
+    return machine_label(machine) or UNKNOWN_MACHINE
 
 
 def reference_rates() -> list[Rate]:
@@ -204,7 +214,8 @@ def _fastest(speeds: Iterable[tuple[str, Speed | None]]) -> dict[str, Speed]:
     return best
 
 
-def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary]) -> Rate | None:
+def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary], here: str) -> Rate | None:
+    """Return the speeds of a configuration; None where it generated nothing. here: the name of this machine."""
     provenance = _provenance(run)
     is_noted = provenance == "noted"
 
@@ -229,6 +240,7 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary]) -> Ra
         divergence=_finite(cell.facts.get("kl_mean")),
         run_id=run.id,
         cell=cell.number,
+        is_here=provenance == "measured here" and _machine_of(run) == here,
     )
 
 

@@ -25,6 +25,7 @@ from engine.units import (
     quantity,
     scale_of,
     significant,
+    time_taken,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -79,10 +80,40 @@ def test_both_ends_of_an_interval_share_a_unit() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-1, "1 s"), (0.2, "1 s"), (40.4, "40 s"), (360, "6 min"), (3600, "1 h"), (4800, "1 h 20 min")],
+    [
+        (-1, "1 s"),
+        (0.2, "1 s"),
+        (40.4, "40 s"),
+        (360, "6 min"),
+        (3600, "1 h"),
+        (4800, "1 h 20 min"),
+        (7795, "2 h 10 min"),
+        (172_700, "47 h 58 min"),
+        (172_800, "2 days"),
+        (187_300, "2 days 4 h"),
+        (4e7, "462 days 23 h"),
+        (1e9, "11,574 days 2 h"),
+        (math.nan, "–"),
+    ],
 )
 def test_a_duration_is_said_as_people_do(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (40, "40 s"),
+        (89.7, "90 s"),
+        (90, "1 min 30 s"),
+        (120.2, "2 min"),
+        (599.6, "10 min"),
+        (600, "10 min"),
+        (7795, "2 h 10 min"),
+    ],
+)
+def test_a_time_that_is_known_well_has_its_seconds(seconds: float, text: str) -> None:
+    assert time_taken(seconds) == text
 
 
 def test_parts_and_changes_are_percentages() -> None:

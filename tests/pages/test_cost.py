@@ -14,6 +14,7 @@ from engine.bench.planning.plan import Plan
 from engine.cost import Counted, Price, count_folder, prices_for, write_prices
 from engine.cost.documents import OnFile
 from engine.errors import ConfigError
+from engine.ids import new_id
 from engine.models import embedded_model
 from engine.protocol import Engine
 from engine.runs import RunRecord
@@ -23,8 +24,7 @@ from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, address, open_page
 from tests.pages.bench_harness import ScriptedManager, make_run
 
-NOTES = "c7i.4xlarge finishes 18.2 h sooner than c7i.xlarge for $2.75 more."
-HOME = "Two cores"
+NOTES = "c7i.4xlarge finishes 18 h 12 min sooner than c7i.xlarge for $2.75 more."
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,8 @@ def shipped_prices(bench: Workbench) -> Iterator[None]:
 @pytest.fixture
 def run(manager: ScriptedManager) -> RunRecord:
     """Measured here: two layouts of the model that ships."""
-    run = make_run(Plan(name="Mine", model=str(embedded_model()), axes={"layout": ("1x1", "1x2")}, rounds=8))
+    plan = Plan(name="Mine", model=str(embedded_model()), axes={"layout": ("1x1", "1x2")}, rounds=8)
+    run = make_run(plan, machine={"name": costing.this_machine()})
     manager.runs[run.id] = run
     return run
 
@@ -78,17 +79,18 @@ def test_the_table_has_the_figures_of_the_notes_beside_what_follows_from_their_i
     assert {name: per_dollar[name] for name in expected} == pytest.approx(expected, abs=0.11)
     assert shown["ktokens per $, noted"]["g4dn.xlarge"] == 28.2
     for machine, hours, money in (("c7i.4xlarge", 11.2, 8.0), ("c7i.2xlarge", 16.2, 5.78), ("c7i.xlarge", 29.4, 5.25)):
-        assert shown["as in the notes, h"][machine] == hours
-        assert shown["as in the notes, $"][machine] == pytest.approx(money, abs=0.006)
+        assert shown["one rate for all tokens, time"][machine] == pd.Timedelta(hours=hours)
+        assert shown["separate prompt rate, from – to"][machine].startswith("up to ")
+        assert shown["one rate for all tokens, $"][machine] == pytest.approx(money, abs=0.006)
 
 
 def test_the_other_way_of_counting_stands_beside_it(manager: ScriptedManager) -> None:
     at = page(output_tokens="200")
-    assert "With separate prefill\\:" in captions(at)
+    assert "With a separate prompt rate\\:" in captions(at)
     assert "prefill speed is unknown" in captions(at)
     at = page(counted="apart", output_tokens="200")
     assert "prefill speed is unknown" in sentence(at)
-    assert "Counted as in the notes\\:" in captions(at)
+    assert "With one rate for all tokens\\:" in captions(at)
     assert plain("prefill speed not in the notes") in captions(at)
 
 
@@ -104,13 +106,14 @@ def test_what_is_noted_and_what_is_assumed_is_said(manager: ScriptedManager) -> 
 def test_a_deadline_and_a_budget_choose(manager: ScriptedManager) -> None:
     at = page(deadline_h="20")
     assert sentence(at).startswith(
-        plain("c7i.2xlarge takes 16.2 h and costs $5.78: the cheapest that finishes within 20")
+        plain("c7i.2xlarge takes 16 h 12 min and costs $5.78: the cheapest that finishes within 20")
     )
     assert at.number_input(key="cost_deadline_h").value == 20
-    assert plain("With separate prefill: c7i.2xlarge takes at most 16.2 h") in captions(at)
+    assert plain("With a separate prompt rate: c7i.2xlarge takes at most 16 h 11 min") in captions(at)
     at.number_input(key="cost_deadline_h").set_value(None)
     at.number_input(key="cost_budget_usd").set_value(6.0).run()
-    assert sentence(at).startswith(plain("c7i.2xlarge takes 16.2 h and costs $5.78: the fastest for at most $6.00"))
+    told = "c7i.2xlarge takes 16 h 12 min and costs $5.78: the fastest for at most $6.00"
+    assert sentence(at).startswith(plain(told))
     assert address(at) == {"budget_usd": "6.0"}
 
 
@@ -131,8 +134,7 @@ def test_the_page_comes_back_as_it_was_left_and_begins_anew(manager: ScriptedMan
     at.switch_page("cost.py").run()
     assert at.number_input(key="cost_documents").value == 200
     assert address(at) == {"documents": "200"}
-    (anew,) = [button for button in at.main.button if button.label == "Reset to the notes' example"]
-    anew.click().run()
+    at.button(key="cost_reset").click().run()
     assert sentence(at) == plain(NOTES) and address(at) == {}
 
 
@@ -164,36 +166,68 @@ def test_an_address_that_makes_no_job_is_said_and_can_be_mended(manager: Scripte
 # measured here
 
 
-def test_a_run_of_this_machine_is_there_with_its_interval(run: RunRecord) -> None:
-    at = page(model="story")
-    assert sentence(at).startswith(HOME) and "no machine here has a price" in sentence(at)
-    assert "**Measured here:**" in captions(at) and "**Noted:**" not in captions(at)
+def test_it_opens_on_this_machine_once_it_was_measured(run: RunRecord) -> None:
+    at = page()
+    assert sentence(at).startswith("This machine takes ") and address(at) == {}
+    assert at.selectbox(key="cost_model").value == "story"
+    told = captions(at)
+    assert "Measured with Mine" in told and "**Measured here:**" in told and "**Noted:**" not in told
     shown = table(at)
-    assert shown["source of speed"].tolist() == ["measured here"]
-    assert shown["generation, 95 %"].notna().all()
-    assert len(table(page(model="story", every="True"))) == len(run.cells)
+    assert shown["source of speed"].tolist() == ["measured here"] * len(run.cells)
+    assert set(shown["machine"]) == {"this machine"} and shown["generation, 95 %"].notna().all()
+    assert len(at.get("plotly_chart")) == 1
 
 
-def test_the_own_machine_gets_a_price_by_power_and_purchase(bench: Workbench, run: RunRecord) -> None:
-    at = page(model="story")
-    at.selectbox(key="cost_own_machine").set_value(HOME).run()
+def test_of_a_single_machine_the_last_run_is_shown_or_every_configuration(
+    manager: ScriptedManager, run: RunRecord
+) -> None:
+    newer = replace(run, id=new_id(), name="Newer", cells=run.cells[:1])
+    manager.runs[newer.id] = newer
+    assert table(page())["configuration"].tolist() == [f"Newer · {run.cells[0].label}"]
+    assert len(table(page(every="True"))) == 3
+
+
+def test_a_machine_that_was_not_measured_is_offered_a_measurement(manager: ScriptedManager) -> None:
+    at = page()
+    assert "This machine was not measured with this model." in captions(at)
+    at.button(key="cost_measure").click().run()
+    assert [title.value for title in at.title] == ["Benchmark"] and address(at)["question"] == "speed"
+
+
+def test_this_machine_is_priced_by_its_power_draw_in_place(bench: Workbench, run: RunRecord) -> None:
+    at = page()
     at.number_input(key="cost_own_power_w").set_value(100.0)
-    at.number_input(key="cost_own_usd_per_kwh").set_value(0.5)
-    at.number_input(key="cost_own_purchase_usd").set_value(0.0)
-    at.number_input(key="cost_own_lifetime_h").set_value(0.0).run()
-    assert plain("$0.0500 per hour") in captions(at)
-    at.button(key="cost_own_add").click().run()
+    at.number_input(key="cost_own_usd_per_kwh").set_value(0.5).run()
+    assert plain("$0.0500 per hour of work") in captions(at)
+    at.button(key="cost_own_save").click().run()
     assert not at.exception and not at.main.error
-    (price,) = prices_for(HOME, costing.load_prices(bench.settings.home))
+    (price,) = prices_for(costing.this_machine(), costing.load_prices(bench.settings.home))
     assert price.kind == "own" and price.hourly_usd == pytest.approx(0.05)
-    assert "costs" in sentence(at) and "price" not in sentence(at)
+    assert " and costs " in sentence(at)
+
+
+def test_the_price_of_this_machine_is_changed_to_its_purchase_price(bench: Workbench, run: RunRecord) -> None:
+    home, machine = bench.settings.home, costing.this_machine()
+    others = costing.load_prices(home)
+    costing.save_prices(home, [*others, Price(machine=machine, kind="own", power_w=100.0, usd_per_kwh=0.5)])
+    at = page()
+    assert at.segmented_control(key="cost_own_by").value == "Power draw"
+    assert at.number_input(key="cost_own_power_w").value == 100
+    at.segmented_control(key="cost_own_by").set_value("Purchase price").run()
+    at.number_input(key="cost_own_purchase_usd").set_value(2000.0)
+    at.number_input(key="cost_own_lifetime_h").set_value(10_000.0).run()
+    at.button(key="cost_own_save").click().run()
+    prices = costing.load_prices(home)
+    (price,) = prices_for(machine, prices)
+    assert (price.purchase_usd, price.power_w) == (2000, None) and price.hourly_usd == pytest.approx(0.2)
+    assert len(prices) == len(others) + 1
 
 
 def test_half_of_a_price_is_refused_in_place(bench: Workbench, run: RunRecord) -> None:
     at = page()
     at.number_input(key="cost_own_power_w").set_value(0.0).run()
     assert plain("belong together") in captions(at)
-    assert "cost_own_add" not in [button.key for button in at.button]
+    assert "cost_own_save" not in [button.key for button in at.button]
 
 
 def test_a_price_that_cannot_be_kept_is_said_where_it_is_typed(run: RunRecord, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,10 +235,19 @@ def test_a_price_that_cannot_be_kept_is_said_where_it_is_typed(run: RunRecord, m
         raise ConfigError("the disk is full")
 
     monkeypatch.setattr(costing, "save_prices", refuse)
-    at = page(model="story")
-    at.button(key="cost_own_add").click().run()
-    (popover,) = [block for block in at.get("popover") if block.proto.popover.label == "Own machine"]
-    assert [error.value for error in popover.error] == ["the disk is full"]
+    at = page()
+    at.button(key="cost_own_save").click().run()
+    assert [error.value for error in at.main.error] == ["the disk is full"]
+
+
+def test_what_comes_first_is_the_job_and_the_rest_is_under_advanced(manager: ScriptedManager) -> None:
+    at = page(tokens_per_document="900")
+    (advanced,) = [block for block in at.main.expander if block.label.startswith("Advanced")]
+    inside = {widget.key for widget in [*advanced.number_input, *advanced.slider, *advanced.toggle]}
+    outside = {widget.key for widget in at.main.number_input} - inside
+    assert outside == {"cost_documents", "cost_tokens_per_document", "cost_output_tokens"}
+    assert {"cost_words_per_document", "cost_deadline_h", "cost_utilisation", "cost_every"} <= inside
+    assert advanced.label == "Advanced (1)"
 
 
 def test_hostile_names_stay_text(manager: ScriptedManager, run: RunRecord) -> None:
@@ -214,11 +257,16 @@ def test_hostile_names_stay_text(manager: ScriptedManager, run: RunRecord) -> No
     assert "<script>" not in said and "\u202e" not in said and "**bold" not in said
 
 
-def test_times_of_the_table_have_three_digits_and_separators(manager: ScriptedManager) -> None:
-    for documents, form in (("100", "%,.1f"), ("1", "%,.3f"), ("10000", "%,.0f"), ("100000000", "%,.0f")):
-        at = page(documents=documents)
-        (shown,) = [one for one in at.main.dataframe if "configuration" in one.value]
-        assert json.loads(shown.proto.columns)["as in the notes, h"]["type_config"]["format"] == form
+def test_times_of_the_table_are_told_as_people_say_them(manager: ScriptedManager) -> None:
+    (shown,) = [one for one in page().main.dataframe if "configuration" in one.value]
+    assert json.loads(shown.proto.columns)["one rate for all tokens, time"]["type_config"]["format"] == "localized"
+    assert shown.value["one rate for all tokens, time"].dtype.kind == "m"
+
+
+def test_a_job_of_ages_is_told_as_well(manager: ScriptedManager) -> None:
+    at = page(documents=str(10**12), words_per_document="600")
+    assert "days" in sentence(at)
+    assert table(at)["one rate for all tokens, time"].min() > pd.Timedelta(days=100_000)
 
 
 def test_heads_of_the_price_table_have_their_units(manager: ScriptedManager) -> None:

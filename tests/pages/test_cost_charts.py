@@ -28,7 +28,7 @@ def test_time_and_money_has_wanted_limits_dashed_and_the_chosen_larger() -> None
     found = figures_of_the_notes(CostJob())
     chosen = answer(found, deadline_h=20.0).chosen
     figure = charts.time_and_money({"notes": found, "apart": []}, chosen, deadline_h=20.0, budget_usd=6.0)
-    assert figure.layout.title.text == "c7i.2xlarge: 16.2 h for $5.78"
+    assert figure.layout.title.text == "c7i.2xlarge: 16 h 12 min for $5.78"
     assert [shape.line.dash for shape in figure.layout.shapes] == ["dash", "dash"]
     (points,) = [trace for trace in figure.data if trace.mode and "markers" in trace.mode]
     sizes = dict(zip(points.text, points.marker.size, strict=True))
@@ -63,9 +63,20 @@ def test_a_short_job_is_drawn_in_minutes() -> None:
     found = figures_of_the_notes(CostJob(documents=1))
     figure = charts.time_and_money({"notes": found, "apart": []}, None, deadline_h=0.5)
     fastest = min(one.hours.value for one in found)
-    assert f": {60 * fastest:.2f} min for $" in figure.layout.title.text
+    assert figure.layout.title.text == "c7i.4xlarge: 6 min 43 s for $0.0800" and 60 * fastest == pytest.approx(6.72)
     assert figure.layout.xaxis.title.text == "time, min" and figure.layout.shapes[0].x0 == 30
     assert min(figure.data[-1].x) == pytest.approx(60 * fastest)
+
+
+def test_times_alone_are_bars_with_the_fastest_on_top() -> None:
+    found = figures_of_the_notes(CostJob())
+    unpriced = [estimate(CostJob(), one.rate, counted_as="notes") for one in found]
+    figure = charts.times(unpriced)
+    drawn, told = figure.data
+    assert list(drawn.x) == sorted(drawn.x, reverse=True)
+    assert figure.layout.title.text == "c7i.4xlarge is the fastest: 11 h 12 min"
+    assert told.text[-1].strip() == "11 h 12 min"
+    assert charts.times(found).data[1].text[-1].strip() == "11 h 12 min · $8.00"
 
 
 def test_lengths_of_documents_are_a_histogram_with_their_mean() -> None:

@@ -7,15 +7,19 @@ import numpy as np
 import plotly.graph_objects as go
 
 from engine.cost import PROVENANCES, Counted, Estimate, Provenance, Way, fastest_first
+from engine.cost.estimate import HOUR_S
+from engine.cost.rates import begun
 from engine.stats import Interval
-from engine.units import Scale, between, counted, digits, dollars, quantity, scale_of
+from engine.units import Scale, counted, digits, dollars, scale_of, time_taken
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, legend_below, ramp
 from pages.parts.cost import name_places
 
-MOST_BARS, FEWEST_ROWS = 40, 5
+MOST_BARS, FEWEST_ROWS, MOST_TIMES = 40, 5, 12
 MOST_NAMED = 12
 MOST_BINS = 60
-WAYS: dict[Way, str] = {"notes": "generation speed for all tokens", "apart": "separate prefill"}
+WAYS: dict[Way, str] = {"notes": "one rate for all tokens", "apart": "separate prompt rate"}
+"""Ways of counting in words."""
+
 _AS_IT_IS = Scale(1, "")
 _PATTERNS: dict[Provenance, str] = {"measured here": "", "imported": "", "noted": "", "assumed": "/"}
 
@@ -30,7 +34,7 @@ def per_dollar(estimates: Sequence[Estimate]) -> go.Figure:
     best = shown[-1]
     left_out = f"; {len(ranked) - len(shown):,} more are in the table" if len(ranked) > len(shown) else ""
     figure = blank(
-        f"{name(best, shown)} gives the most tokens per dollar{left_out}", "ktokens generated per $",
+        begun(f"{name(best, shown)} gives the most tokens per dollar{left_out}"), "ktokens generated per $",
         height=max(HEIGHT, 96 + 28 * len(shown)),
     )  # fmt: skip
     for provenance, colour in zip(PROVENANCES, reversed(ramp(len(PROVENANCES))), strict=True):
@@ -67,6 +71,41 @@ def _ktokens(one: Estimate) -> str:
     """Return the figure, followed by the noted one if it differs."""
     told, noted = digits(one.ktokens_per_usd.value), one.rate.noted_ktokens_per_usd
     return told if noted is None or digits(noted) == told else f"{told} (noted {digits(noted)})"
+
+
+def times(estimates: Sequence[Estimate]) -> go.Figure:
+    """Draw the time of each configuration, the fastest on top, with its cost where that is known.
+
+    At least one time must be known.
+    """
+    ranked = [one for one in fastest_first(estimates) if math.isfinite(one.hours.value)]
+    shown = ranked[:MOST_TIMES][::-1]
+    is_alone = len({one.rate.machine for one in shown}) == 1
+    names = [one.rate.label if is_alone else name(one, shown) for one in shown]
+    scale = scale_of("h", shown[0].hours.value)
+    left_out = f"; {len(ranked) - len(shown):,} more are in the table" if len(ranked) > len(shown) else ""
+    figure = blank(
+        begun(f"{names[-1]} is the fastest: {as_time(shown[-1].hours.value)}{left_out}"), f"time, {scale.unit}",
+        height=max(HEIGHT // 2, 96 + 28 * len(shown)),
+    )  # fmt: skip
+    intervals, places = [one.hours for one in shown], list(range(len(shown)))
+    figure.add_bar(
+        x=[interval.value * scale.factor for interval in intervals], y=places, error_x=bars(intervals, scale, GREY),
+        orientation="h", cliponaxis=False, marker={"color": ACCENT}, hovertext=[_told(one, shown) for one in shown],
+        hoverinfo="text",
+    )  # fmt: skip
+    figure.add_scatter(
+        x=[np.fmax(interval.high, interval.value) * scale.factor for interval in intervals], y=places, mode="text",
+        text=[" " + " · ".join(filter(None, (as_time(one.hours.value), _money(one)))) for one in shown],
+        textposition="middle right", cliponaxis=False, hoverinfo="skip",
+    )  # fmt: skip
+    figure.update_xaxes(rangemode="tozero", showgrid=False)
+    figure.update_yaxes(
+        tickvals=places, ticktext=[Pen.text(each, 48) for each in names], showgrid=False,
+        range=[-0.6, len(shown) - 0.4],
+    )  # fmt: skip
+    figure.update_layout(bargap=0.35, showlegend=False, margin={"r": 120})
+    return figure
 
 
 def time_and_money(
@@ -107,7 +146,7 @@ def _finding(told: list[Estimate], chosen: Estimate | None) -> str:
     if not told:
         return "No machine has both a speed and a price"
     best = chosen or told[0]
-    return f"{best.rate.machine}: {quantity(best.hours.value, 'h')} for {dollars(best.dollars.value)}"
+    return f"{begun(best.rate.place)}: {as_time(best.hours.value)} for {dollars(best.dollars.value)}"
 
 
 def _longest(ways: Iterable[Iterable[Estimate]]) -> float:
@@ -176,8 +215,13 @@ def lengths(found: Counted) -> go.Figure:
 
 def name(one: Estimate, among: Iterable[Estimate]) -> str:
     """Return the machine's name, with the configuration if several of that machine are shown."""
-    is_alone = sum(other.rate.machine == one.rate.machine for other in among) == 1
-    return one.rate.machine if is_alone else f"{one.rate.machine} · {one.rate.label}"
+    alike = [other.rate for other in among if other.rate.machine == one.rate.machine]
+    return one.rate.place if len(alike) == 1 else f"{one.rate.place} · {one.rate.label}"
+
+
+def as_time(hours: float) -> str:
+    """Return a time given in hours as people say it: 2 h 10 min."""
+    return time_taken(hours * HOUR_S)
 
 
 def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
@@ -185,9 +229,9 @@ def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
     speed = one.rate.generation
     lines = [
         f"<b>{Pen.text(name(one, shown))}</b>",
-        f"{quantity(one.hours.value, 'h')}, {dollars(one.dollars.value)}",
+        " and ".join(filter(None, (as_time(one.hours.value), _money(one)))),
         _bounds(one.hours),
-        f"{_ktokens(one)} ktokens per $",
+        f"{_ktokens(one)} ktokens per $" if one.price else "",
         f"{digits(speed.per_s.value)} tok/s, {speed.provenance}",
         Pen.text(one.rate.model),
         f"answers diverge by {digits(one.rate.divergence)} nats per token" if one.rate.divergence is not None else "",
@@ -196,4 +240,8 @@ def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
 
 
 def _bounds(hours: Interval) -> str:
-    return f"95 %: {between(hours.low, hours.high, 'h', hours.value)}" if math.isfinite(hours.low) else ""
+    return f"95 %: {as_time(hours.low)} to {as_time(hours.high)}" if math.isfinite(hours.low + hours.high) else ""
+
+
+def _money(one: Estimate) -> str:
+    return dollars(one.dollars.value) if math.isfinite(one.dollars.value) else ""

@@ -1,4 +1,4 @@
-"""Price table: edited in place and saved if valid, exported and imported as CSV; own machines priced by power."""
+"""Price table: edited in place and saved if valid, exported and imported as CSV."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,27 +6,25 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from engine.cost import PRICE_FIELDS, Price, Rate, price_from_row, prices_for, read_prices, write_prices
+from engine.cost import PRICE_FIELDS, Price, price_from_row, read_prices, write_prices
 from engine.cost.prices import KINDS
 from engine.errors import ConfigError, EngineError
-from engine.units import dollars
 from engine.workbench import Workbench, costing
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 
-EDITOR, FILE, OWN = "cost_prices_", "cost_price_file", "cost_own_"
+EDITOR, FILE = "cost_prices_", "cost_price_file"
 SHOWN, VERSION, REPLACED = "cost_prices_shown", "cost_prices_version", "cost_prices_replaced"
-ERROR, OWN_ERROR, FILE_ERROR = "cost_prices_error", "cost_own_error", "cost_price_file_error"
-TEXTS = ("machine", "region", "kind", "dated", "source")
+ERROR, FILE_ERROR = "cost_prices_error", "cost_price_file_error"
 NUMBERS = {
-    "usd_per_h": ("$ per hour", "Price of a rented machine"),
-    "power_w": ("Power, W", "Power draw of your own machine under load"),
-    "usd_per_kwh": ("$ per kWh", "Electricity price of your own machine"),
-    "purchase_usd": ("Purchase price, $", "Of your own machine"),
-    "lifetime_h": ("Working life, h", "Working hours over which the purchase price is spread"),
+    "usd_per_h": ("$ per hour", "Price of a rented machine."),
+    "power_w": ("Power, W", "Power draw of your own machine under load."),
+    "usd_per_kwh": ("$ per kWh", "Electricity price of your own machine."),
+    "purchase_usd": ("Purchase price, $", "Of your own machine."),
+    "lifetime_h": ("Working life, h", "Hours of work over which the purchase price is spread."),
 }
-USUAL = {"power_w": 120.0, "usd_per_kwh": 0.3, "purchase_usd": 1200.0, "lifetime_h": 20_000.0}
-DATED = "Date of the price: 2024-05-31, 2024-05 or 2024"
+TEXTS = ("machine", "region", "kind", "dated", "source")
+DATED = "Date of the price: 2024-05-31, 2024-05 or 2024."
 
 
 def kept(bench: Workbench) -> tuple[Price, ...]:
@@ -38,17 +36,13 @@ def kept(bench: Workbench) -> tuple[Price, ...]:
         return ()
 
 
-def show(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate], *, is_open: bool) -> None:
-    """Draw the table in an expander; invalid rows are reported below it and not saved.
-
-    `rates` are the speeds considered.
-    """
+def show(bench: Workbench, prices: Sequence[Price], *, is_open: bool) -> None:
+    """Draw the table in an expander; invalid rows are reported below it and not saved."""
     with st.expander("Prices", key="cost_prices", expanded=is_open):
         _edit(bench, prices)
         _failure(ERROR)
         _undo(bench, prices)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            _own_machine(bench, prices, rates)
             st.download_button(
                 "Export CSV", write_prices(prices), "prices.csv", "text/csv", key="cost_prices_csv",
                 icon=":material/download:", type="tertiary", on_click="ignore",
@@ -136,39 +130,6 @@ def _config() -> dict[str, Any]:
         "kind": st.column_config.SelectboxColumn(options=KINDS, required=True, default=KINDS[0]),
         "dated": st.column_config.TextColumn(help=DATED),
     }
-
-
-def _own_machine(bench: Workbench, prices: Sequence[Price], rates: Sequence[Rate]) -> None:
-    """Draw the form for a price derived from power and purchase, for a machine that has none yet."""
-    with st.popover("Own machine", icon=":material/add:", key="cost_own"):
-        machines = list(dict.fromkeys(rate.machine for rate in rates if not prices_for(rate.machine, prices)))
-        st.selectbox(
-            "Machine", machines, key=OWN + "machine", accept_new_options=True, placeholder="Machine name",
-            index=0 if machines else None,
-        )  # fmt: skip
-        with st.grid(2, min_column_width=130, gap="small"):
-            for name, usual in USUAL.items():
-                label, told = NUMBERS[name]
-                st.number_input(label, 0.0, None, usual, key=OWN + name, help=told)
-        try:
-            price = _own_price()
-        except ConfigError as error:
-            st.caption(f":orange[{plain(str(error))}]")
-            return
-        st.caption(plain(f"{dollars(price.hourly_usd)} per hour"))
-        st.button("Add", key="cost_own_add", on_click=attempt, args=(OWN_ERROR, lambda: _add(bench, prices)))
-        _failure(OWN_ERROR)
-
-
-def _own_price() -> Price:
-    """Return the price typed; zeros count as not given. Raises ConfigError."""
-    state = st.session_state
-    numbers: dict[str, Any] = {name: state[OWN + name] or None for name in USUAL}
-    return Price(machine=state[OWN + "machine"] or "", kind="own", source="typed here", **numbers)
-
-
-def _add(bench: Workbench, prices: Sequence[Price]) -> None:
-    costing.save_prices(bench.settings.home, [*prices, _own_price()])
 
 
 def _take(bench: Workbench) -> None:

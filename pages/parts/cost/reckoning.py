@@ -5,7 +5,19 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from engine.cost import WAYS, Answer, CostJob, Estimate, Price, Rate, Way, answer, best_by_machine, estimates
+from engine.cost import (
+    WAYS,
+    Answer,
+    CostJob,
+    Estimate,
+    Price,
+    Rate,
+    Way,
+    answer,
+    answer_here,
+    best_by_machine,
+    estimates,
+)
 from engine.errors import EngineError
 from engine.workbench import Workbench, costing
 from pages.parts.notice import notice
@@ -14,11 +26,30 @@ EVERY_MODEL = "every model"
 
 
 class Reckoned(NamedTuple):
-    """Estimates in the same order, and answers of a job, by way of counting; the selected way comes first."""
+    """Estimates in the same order, and answers of a job, by way of counting; the selected way comes first.
+
+    here: the time and cost on this machine by the selected way, None where it was not measured.
+    """
 
     job: CostJob
     estimates: dict[Way, list[Estimate]]
     answers: dict[Way, Answer]
+    here: Answer | None
+
+    @property
+    def shown(self) -> list[Estimate]:
+        """The estimates by the selected way."""
+        return next(iter(self.estimates.values()))
+
+    @property
+    def has_prices(self) -> bool:
+        """True if any machine considered has a price."""
+        return any(one.price is not None for one in self.shown)
+
+    @property
+    def num_machines(self) -> int:
+        """Number of different machines considered."""
+        return len({one.rate.machine for one in self.shown})
 
 
 class Looked(NamedTuple):
@@ -46,23 +77,28 @@ def _rates(key: tuple[object, ...], _bench: Workbench) -> list[Rate]:
 
 
 def looked_at(known: Sequence[Rate]) -> Looked:
-    """Return the selection in the URL, else the model of the notes' example with each machine at its fastest.
+    """Return the selection in the URL, else the model last measured on this machine, else that of the notes' example.
 
-    By default, prefill is counted apart if its speed is known for all rates, else as the notes counted.
+    By default, each machine is shown at its fastest, a single machine with the configurations of its last run, and
+    prefill is counted apart if its speed is known for all rates, else as the notes counted.
     """
     models = {rate.model for rate in known}
     wanted = st.query_params.get("model", "")
-    model = wanted if wanted in {*models, EVERY_MODEL} else _noted_model(known)
-    is_every = st.query_params.get("every") == str(True)
+    model = wanted if wanted in {*models, EVERY_MODEL} else _usual_model(known)
     found = [rate for rate in known if model in (rate.model, EVERY_MODEL)]
-    shown = found if is_every else best_by_machine(found)
+    is_every = st.query_params.get("every") == str(True)
+    is_alone = len({rate.machine for rate in found}) == 1
+    last = [rate for rate in found if rate.run_id == found[0].run_id] if is_alone else best_by_machine(found)
+    shown = found if is_every else last
     usual: Way = "apart" if all(rate.prefill is not None for rate in shown) else "notes"
     way = next((one for one in WAYS if one == st.query_params.get("counted")), usual)
     return Looked(model, is_every, way, shown)
 
 
-def _noted_model(known: Sequence[Rate]) -> str:
-    return next((rate.model for rate in known if rate.noted_ktokens_per_usd is not None), EVERY_MODEL)
+def _usual_model(known: Sequence[Rate]) -> str:
+    own = (rate.model for rate in known if rate.is_here)
+    noted = (rate.model for rate in known if rate.noted_ktokens_per_usd is not None)
+    return next(own, next(noted, EVERY_MODEL))
 
 
 def reckon(job: CostJob, goals: Mapping[str, float | None], looked: Looked, prices: Sequence[Price]) -> Reckoned:
@@ -71,4 +107,5 @@ def reckon(job: CostJob, goals: Mapping[str, float | None], looked: Looked, pric
         way: estimates(job, looked.rates, prices, counted_as=way)
         for way in sorted(WAYS, key=lambda way: way != looked.way)
     }
-    return Reckoned(job, found, {way: answer(own, **goals) for way, own in found.items()})
+    answers = {way: answer(own, **goals) for way, own in found.items()}
+    return Reckoned(job, found, answers, answer_here(found[looked.way]))

@@ -1,13 +1,15 @@
-"""Results of a job: the sentence first, the provenance of its figures, and a table of all configurations."""
+"""Results of a job: the answer for this machine first, charts, the provenance of the figures, and a table of all."""
 
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 
 from engine.cost import PROVENANCES, Estimate, Provenance, Way
+from engine.cost.estimate import HOUR_S
 from engine.stats import Interval
 from engine.units import between
 from pages.parts import number_columns
@@ -17,8 +19,10 @@ from pages.parts.cost.reckoning import Reckoned
 from pages.parts.plain import plain
 
 MOST_NAMED = 6
-OTHERWISE: dict[Way, str] = {"notes": "Counted as in the notes", "apart": "With separate prefill"}
-SHORT: dict[Way, str] = {"notes": "as in the notes", "apart": "separate prefill"}
+OTHERWISE: dict[Way, str] = {"notes": "With one rate for all tokens", "apart": "With a separate prompt rate"}
+TIME = ", time"
+"""Ending of the headings of times."""
+
 SPEEDS = {"tokens": "generation", "output": "generation", "prompt": "prefill"}
 PER_DOLLAR, NOTED, HOURLY = "ktokens per $", "ktokens per $, noted", "$ per hour"
 HELPS = {
@@ -28,30 +32,51 @@ HELPS = {
 }
 
 
-def sentence(found: Reckoned) -> None:
-    """Draw the answer by the selected way of counting, with that of the other way below it."""
-    (_, first), (other, beside) = found.answers.items()
-    st.subheader(plain(first.sentence), anchor=False)
-    st.caption(plain(f"{OTHERWISE[other]}: {beside.sentence}"))
+def sentence(found: Reckoned, goals: Mapping[str, float | None]) -> None:
+    """Draw the answer for this machine, with that for all machines below it; only the latter if it was not measured."""
+    among_all = next(iter(found.answers.values()))
+    if found.here is None:
+        st.subheader(plain(among_all.sentence), anchor=False)
+        _measure()
+        return
+    st.subheader(plain(found.here.sentence), anchor=False)
+    best = found.here.chosen
+    if best is not None:
+        span = _span(best.hours)
+        st.caption(plain(f"Measured with {best.rate.label}{f'; 95 %: {span}' if span else ''}."))
+    if found.num_machines > 1 or any(goal is not None for goal in goals.values()):
+        st.caption(plain(among_all.sentence))
+
+
+def other_way(found: Reckoned) -> str:
+    """Return the answer by the way of counting that is not selected."""
+    _, (other, beside) = found.answers.items()
+    return f"{OTHERWISE[other]}: {beside.sentence}"
+
+
+def _measure() -> None:
+    """Say that this machine was not measured, and offer to do so."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("This machine was not measured with this model.", width="content")
+        if st.button("Measure it", icon=":material/speed:", type="tertiary", key="cost_measure"):
+            st.switch_page("benchmark.py", query_params={"question": "speed"})
 
 
 def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:
-    """Draw time against money, and tokens per dollar beside it; list machines without a price."""
+    """Draw time against money and tokens per dollar; the times alone for one machine, or where no price is known."""
     way, shown = next(iter(found.estimates.items()))
-    if has_prices(found):
+    if not found.has_prices or found.num_machines == 1:
+        if any(math.isfinite(one.hours.value) for one in shown):
+            draw(charts.times(shown), "cost_times")
+    else:
         grid = st.grid(2, min_column_width=420, gap="large")
         with grid.cell():
             draw(charts.time_and_money(found.estimates, found.answers[way].chosen, **goals), "cost_time")
         with grid.cell():
             draw(charts.per_dollar(shown), "cost_per_dollar")
-    without = [one.rate.machine for one in shown if one.price is None]
+    without = [one.rate.machine for one in shown if one.price is None and not one.rate.is_here]
     if without:
         st.caption(plain(f"No price for {_listed(without, '; ')}. Add prices below."))
-
-
-def has_prices(found: Reckoned) -> bool:
-    """Return True if any machine considered has a price."""
-    return any(one.price is not None for one in next(iter(found.estimates.values())))
 
 
 def rests_on(found: Reckoned, counted: str) -> None:
@@ -59,7 +84,7 @@ def rests_on(found: Reckoned, counted: str) -> None:
 
     `counted` says which documents' tokens were counted.
     """
-    estimates = next(iter(found.estimates.values()))
+    estimates = found.shown
     told: dict[Provenance, list[str]] = {provenance: [] for provenance in PROVENANCES}
     if counted:
         told["measured here"].append(counted)
@@ -81,7 +106,7 @@ def _speeds(estimates: Iterable[Estimate]) -> dict[tuple[Provenance, str, str], 
         for part in one.parts:
             if part.speed is not None:
                 key = part.speed.provenance, SPEEDS.get(part.name, part.name), part.speed.remark
-                found.setdefault(key, []).append(one.rate.machine)
+                found.setdefault(key, []).append(one.rate.place)
     return found
 
 
@@ -99,11 +124,11 @@ def _listed(texts: Iterable[str], separator: str) -> str:
 
 
 def table(found: Reckoned) -> None:
-    """Draw the table of every configuration with both ways of counting side by side."""
+    """Draw the table of every configuration considered with both ways of counting side by side."""
     shown = frame(found)
     formats = {
         **number_columns.formats(shown, HELPS),
-        **{name: st.column_config.NumberColumn(format=_hours(shown[name])) for name in shown if name.endswith(", h")},
+        **{name: st.column_config.NumberColumn(format="localized") for name in shown if name.endswith(TIME)},
         **{name: st.column_config.NumberColumn(format=_money(shown[name])) for name in shown if name.endswith(", $")},
         **{name: st.column_config.NumberColumn(format="%,.1f", help=HELPS[PER_DOLLAR]) for name in (PER_DOLLAR, NOTED)},
         HOURLY: st.column_config.NumberColumn(format="$%,.4f"),
@@ -116,16 +141,16 @@ def table(found: Reckoned) -> None:
 
 
 def frame(found: Reckoned) -> pd.DataFrame:
-    """Return one row per estimate: its machine, speed and price, then hours and dollars by each way of counting."""
-    shown = next(iter(found.estimates.values()))
-    columns: dict[str, list[Any]] = {
-        "machine": [one.rate.machine for one in shown],
+    """Return one row per estimate: its machine, time and dollars by each way of counting, then speed and price."""
+    shown = found.shown
+    columns: dict[str, Any] = {
+        "machine": [one.rate.place for one in shown],
         "configuration": [one.rate.label for one in shown],
     }
     for way, estimates in found.estimates.items():
-        columns[f"{SHORT[way]}, h"] = [one.hours.value for one in estimates]
-        columns[f"{SHORT[way]}, from – to"] = [_bounds(one.hours, "h") for one in estimates]
-        columns[f"{SHORT[way]}, $"] = [one.dollars.value for one in estimates]
+        columns[charts.WAYS[way] + TIME] = _times(one.hours.value for one in estimates)
+        columns[f"{charts.WAYS[way]}, from – to"] = [_span(one.hours) for one in estimates]
+        columns[f"{charts.WAYS[way]}, $"] = [one.dollars.value for one in estimates]
     columns |= {
         "divergence": [one.rate.divergence for one in shown],
         PER_DOLLAR: [one.ktokens_per_usd.value for one in shown],
@@ -144,11 +169,19 @@ def _bounds(interval: Interval, unit: str) -> str | None:
     return between(interval.low, interval.high, unit, interval.value) or None
 
 
-def _hours(column: pd.Series) -> str:
-    """Return a format with as many decimals as the shortest time needs for three digits."""
-    shortest = column[column > 0].min()
-    decimals = 2 - math.floor(math.log10(shortest)) if math.isfinite(shortest) else 0
-    return f"%,.{min(max(decimals, 0), 6)}f"
+def _times(hours: Iterable[float]) -> pd.Series:
+    """Return times for a column; in whole seconds, as the usual nanoseconds reach only 292 years."""
+    unknown = np.timedelta64("NaT", "s")
+    seconds = [np.timedelta64(round(one * HOUR_S), "s") if math.isfinite(one) else unknown for one in hours]
+    return pd.Series(seconds, dtype="timedelta64[s]")
+
+
+def _span(hours: Interval) -> str | None:
+    """Return both ends of a time; None where they are unknown, or no different when told."""
+    low, high = charts.as_time(hours.low), charts.as_time(hours.high)
+    if hours.low == 0:
+        return f"up to {high}"
+    return f"{low} – {high}" if low != high else None
 
 
 def _money(column: pd.Series) -> str:

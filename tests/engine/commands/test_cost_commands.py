@@ -10,7 +10,7 @@ from engine.pool.pool import Pool
 from engine.settings import Settings
 from tests.engine.history.run_maker import make_cell, make_run
 
-SENTENCE = "c7i.4xlarge finishes 18.2 h sooner than c7i.xlarge for $2.75 more."
+SENTENCE = "c7i.4xlarge finishes 18 h 12 min sooner than c7i.xlarge for $2.75 more."
 NOTES = ("cost", "--model", "mistral-7b-instruct")
 
 
@@ -94,7 +94,7 @@ def test_prices_may_come_from_a_file(capsys: pytest.CaptureFixture[str], tmp_pat
     table = tmp_path / "mine.csv"
     table.write_text("machine,region,usd_per_h\nc7i.xlarge,east,1\nc7i.xlarge,west,2\n")
     (found,) = models(capsys, *NOTES, "--prices", str(table))
-    assert found["notes"]["sentence"].startswith("c7i.xlarge · east takes 29.4 h and costs $29.40")
+    assert found["notes"]["sentence"].startswith("c7i.xlarge · east takes 29 h 24 min and costs $29.40")
 
 
 @pytest.mark.parametrize(

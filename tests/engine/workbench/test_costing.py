@@ -28,6 +28,7 @@ from engine.workbench.costing import (
     restore_prices,
     save_prices,
     start_counting,
+    this_machine,
 )
 from tests.engine.history.run_maker import make_run
 
@@ -66,7 +67,7 @@ def test_the_notes_example_comes_out_and_is_answered_by_a_sentence() -> None:
     shown = {name: (found[name].hours.value, round(found[name].dollars.value, 2)) for name in found if "c7i" in name}
     assert shown == {"c7i.4xlarge": (11.2, 8.00), "c7i.2xlarge": (16.2, 5.78), "c7i.xlarge": (29.4, 5.25)}
     told = answer(list(found.values()))
-    assert told.sentence == "c7i.4xlarge finishes 18.2 h sooner than c7i.xlarge for $2.75 more."
+    assert told.sentence == "c7i.4xlarge finishes 18 h 12 min sooner than c7i.xlarge for $2.75 more."
     assert fastest_first(found.values())[0] is told.chosen
 
 
@@ -115,6 +116,17 @@ def test_a_measured_run_gives_its_speeds_with_intervals() -> None:
     assert second.prefill is not None
     assert {second.generation.provenance, second.prefill.provenance} == {"measured here"}
     assert (second.run_id, second.cell) == (run.id, 1)
+
+
+def test_only_runs_measured_on_this_machine_are_its_own() -> None:
+    here = {"name": this_machine()}
+    (own, *_), (imported, *_), (elsewhere, *_) = (
+        rates_of([make_run(40, machine=machine, origin=origin)])
+        for machine, origin in ((here, "measured"), (here, "a.run.zip"), ({"cpu": "Other"}, "measured"))
+    )
+    assert (own.is_here, own.place) == (True, "this machine")
+    assert not imported.is_here and (elsewhere.is_here, elsewhere.place) == (False, "Other")
+    assert not any(rate.is_here for rate in reference_rates())
 
 
 def test_noted_lines_are_noted_and_files_are_imported() -> None:
