@@ -8,7 +8,7 @@ from engine.errors import EngineError
 from engine.jobs import Job
 from engine.progress_line import ProgressLine
 from engine.results import Completion
-from engine.tasks import TimeLeft
+from engine.tasks import Progress, TimeLeft
 from engine.units import counted, duration, quantity
 
 REPORT_EVERY_S = 0.25
@@ -61,11 +61,11 @@ class PromptsLine:
             parts.append(f"{now.num_failed:,} failed")
         if now.num_tokens:
             parts.append(quantity(now.num_tokens / elapsed_s, "tok/s"))
-        left_s = self._left.at(self._began + elapsed_s)
+        left = Progress(left_s=self._left.at(self._began + elapsed_s), is_least=self._left.is_least).left
         if is_last:
             parts.append(f"in {duration(elapsed_s)}")
-        elif left_s is not None:
-            parts.append(f"{duration(left_s)} left")
+        elif left:
+            parts.append(left)
         return ", ".join(parts)
 
     def end(self) -> None:

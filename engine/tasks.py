@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Final, Generic, Literal, NamedTuple, Self, TypeVar
 
 from engine.errors import ConfigError, EngineError, JobTimeout
+from engine.units import duration
 
 State = Literal["waiting", "running", "done", "failed", "stopped"]
 ByPace = Literal["by pace"]
@@ -19,6 +20,10 @@ LEAST_SHARE = 0.05
 
 SMOOTHED_OVER_S = 10.0
 """Time constant of the filter over estimates of the time left."""
+
+LEAST_FROM, UNSAID_FROM = 1.25, 4.0
+"""Ratios of the estimate to the time left that is said: from the first on it is called a lower bound, from the second
+on it would say too little."""
 
 ENDS_WITHIN_S = 4.0
 """Seconds after a stop that `close` waits for the end; a task that hangs for longer runs until the process ends."""
@@ -35,35 +40,61 @@ class Stopped(EngineError):
 class Progress(NamedTuple):
     """Progress of a task.
 
-    share: part done, 0 to 1. doing: current activity, in words. left_s: seconds left, None where unknown.
+    share: part done, 0 to 1. doing: current activity, in words. left_s: seconds left, None where unknown. is_least: the
+    estimate has grown, so that left_s is a lower bound, or None where it would say too little.
     """
 
     share: float = 0.0
     doing: str = ""
     left_s: float | None = None
+    is_least: bool = False
+
+    @property
+    def left(self) -> str:
+        """The time left in words: "2 min left", "at least 2 min left", "longer than estimated"; empty where unknown."""
+        if self.left_s is None:
+            return "longer than estimated" * self.is_least
+        return f"{'at least ' * self.is_least}{duration(self.left_s)} left"
 
 
 class TimeLeft:
-    """Smoothed estimate of the seconds left: counts down between reports and is robust to outliers."""
+    """Estimate of the seconds left that never rises, and is robust to outliers.
+
+    Reports are smoothed, and the estimate counts down between them. What is said is the lowest estimate so far; where
+    the estimate grows, that becomes a lower bound which falls in proportion to the estimate, so that both reach 0 at
+    the same moment. A time that is reported as unknown ends this: the next report starts anew.
+    """
 
     def __init__(self) -> None:
-        self._left_s: float | None = None
+        self._estimate_s: float | None = None
+        self._ratio = 1.0
         self._at = 0.0
 
     def report(self, left_s: float | None, now: float) -> None:
         """Record an estimate made at `now`, in seconds of a monotonic clock; None or a non-finite number: unknown."""
-        before = self.at(now)
+        before = self._estimate_at(now)
         if left_s is None or not math.isfinite(left_s):
-            self._left_s = None
+            self._estimate_s = None
         elif before is None:
-            self._left_s = left_s
+            self._estimate_s, self._ratio = left_s, 1.0
         else:
-            self._left_s = before + (left_s - before) * -math.expm1((self._at - now) / SMOOTHED_OVER_S)
+            said = before * self._ratio
+            self._estimate_s = before + (left_s - before) * -math.expm1((self._at - now) / SMOOTHED_OVER_S)
+            self._ratio = min(1.0, said / self._estimate_s) if self._estimate_s > 0 else 1.0
         self._at = now
 
     def at(self, now: float) -> float | None:
-        """Return the seconds left at `now`; None where unknown."""
-        return None if self._left_s is None else max(0.0, self._left_s - (now - self._at))
+        """Return the seconds left at `now`; None where unknown, also where a lower bound would say too little."""
+        estimate = self._estimate_at(now)
+        return None if estimate is None or self._ratio * UNSAID_FROM <= 1 else estimate * self._ratio
+
+    @property
+    def is_least(self) -> bool:
+        """True where the estimate has grown, so that the seconds left are a lower bound."""
+        return self._estimate_s is not None and self._ratio * LEAST_FROM <= 1
+
+    def _estimate_at(self, now: float) -> float | None:
+        return None if self._estimate_s is None else max(0.0, self._estimate_s - (now - self._at))
 
 
 class Task(Generic[T]):
@@ -111,16 +142,16 @@ class Task(Generic[T]):
 
     @property
     def progress(self) -> Progress:
-        """Current progress. The share never decreases; left_s is seconds, or None."""
+        """Current progress. The share never falls; left_s is seconds, or None, and never rises while it is known."""
         with self._lock:
             look = self._look if self._state == "running" else None
         reported = look() if look is not None else None
         with self._lock:
             if reported is not None:
-                self._note(*reported)
+                self._note(reported.share, reported.doing, reported.left_s)
             if self._over.is_set():
                 return Progress(self._share, self._doing, 0.0)
-            return Progress(self._share, self._doing, self._left.at(self._clock()))
+            return Progress(self._share, self._doing, self._left.at(self._clock()), self._left.is_least)
 
     @property
     def share(self) -> float:

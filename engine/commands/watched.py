@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from engine.errors import EngineError
 from engine.progress_line import ProgressLine
 from engine.tasks import Task
-from engine.units import duration, percent
+from engine.units import percent
 
 SHOWN_EVERY_S = 0.5
 
@@ -38,7 +38,7 @@ def watch(task: Task[T]) -> T:
 def show_progress(task: Task[Any], line: ProgressLine, remark: Callable[[], str] = str) -> None:
     """Show activity, share, time left and a remark of a task until it ends. Ctrl+C does not stop the task."""
     while not task.wait(SHOWN_EVERY_S):
-        share, doing, left_s = task.progress
-        left = "" if left_s is None else f"{duration(left_s)} left"
-        told = ", ".join(part for part in (doing or task.state, percent(share) if share else "", left) if part)
-        line.show("; ".join(part for part in (told, remark()) if part), step=int(10 * share))
+        now = task.progress
+        parts = (now.doing or task.state, percent(now.share) if now.share else "", now.left)
+        told = ", ".join(part for part in parts if part)
+        line.show("; ".join(part for part in (told, remark()) if part), step=int(10 * now.share))

@@ -8,7 +8,6 @@ from streamlit.navigation.page import Page
 
 from engine.models.details import readable
 from engine.tasks import Task
-from engine.units import duration
 from engine.workbench import Workbench, current
 from pages.parts.models import file_task, place
 from pages.parts.plain import plain
@@ -82,12 +81,7 @@ def left(task: Task[Any]) -> str:
     """Return the remaining time of a task, or what it waits for, in words."""
     if task.is_stopped:
         return "stopping"
-    return f"waiting for: {task.waits_for}" if task.waits_for else time_left(task.left_s)
-
-
-def time_left(seconds: float | None) -> str:
-    """Return the remaining time in words; None means unknown."""
-    return UNKNOWN if seconds is None else f"{duration(seconds)} left"
+    return f"waiting for: {task.waits_for}" if task.waits_for else task.progress.left or UNKNOWN
 
 
 def bar(task: Task[Any] | None, key: str) -> None:

@@ -36,13 +36,23 @@ def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
     field(page, "Layout", "1x1")
     field(page, "Sequences", "1, 2")
     field(page, "Rounds", "2")
-    page.get_by_role("button", name=re.compile(r"^Run · about")).click()
+    expect(page.get_by_text("No verdict is possible with 2 rounds")).to_be_visible()
+    page.get_by_role("button", name=re.compile(r"^Raise to 8 rounds · about")).click()
+    expect(page.get_by_label("Rounds", exact=True)).to_have_value("8")
+    expect(page.get_by_role("button", name=re.compile(r"^Raise"))).to_be_hidden()
+    field(page, "Rounds", "2")
+    page.get_by_role("button", name=re.compile(r"^Run without a verdict · about")).click()
     expect(page).to_have_url(RUN, timeout=30_000)
     address = page.url
 
     stop = page.get_by_role("button", name="Stop", exact=True).first
     expect(stop).to_be_visible(timeout=30_000)
+    chart, dots = page.locator(".js-plotly-plot"), page.locator(".js-plotly-plot .points .point")
+    expect(chart).to_be_visible()
+    place = chart.bounding_box()
     expect(page.get_by_text(re.compile(r"^[1-9]\d* samples? · ")).first).to_be_visible(timeout=60_000)
+    expect(dots.first).to_be_visible()
+    assert chart.bounding_box() == place
     page.reload()
     expect(page).to_have_url(address)
     expect(page.get_by_text(re.compile(r"^\d+ samples? · ")).first).to_be_visible(timeout=30_000)

@@ -6,18 +6,23 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.baselines.arms import Missing
-from engine.bench.planning.plan import Plan
+from engine.bench.planning.plan import QUESTIONS, Plan
 from engine.bench.planning.plan_file import plan_to_json
 from engine.errors import ProgramFailed
 from engine.machine.cores import num_cores
 from engine.machine.quietness import Quietness
 from engine.models import embedded_model
 from engine.runs import RunRecord
-from pages.parts.benchmark import plan_editor, plan_preview
+from pages.parts.benchmark import plan_editor, plan_preview, sketch
 from pages.parts.plain import plain
 from tests.pages.app import address, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.scripted_task import ScriptedTask
+
+HELPED = (
+    "button", "button_group", "metric", "number_input", "selectbox", "text_area", "text_input", "toggle",
+)  # fmt: skip
+"""Widgets that may have a help text."""
 
 
 def page(**query: str) -> AppTest:
@@ -38,26 +43,52 @@ def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(manager: 
     assert address(at) == {"question": "speed"}
 
 
-def test_a_plan_without_a_verdict_offers_the_rounds_that_give_one(manager: ScriptedManager) -> None:
+def test_a_plan_without_a_verdict_says_so_and_its_one_button_raises_the_rounds(manager: ScriptedManager) -> None:
     at = page()
     at.number_input(key="plan_rounds").set_value(3).run()
     assert at.main.metric[3].value == "no verdict"
     assert plain("No verdict is possible with 3 rounds: 8 is the minimum") in said(at)
-    assert at.button(key="plan_offer_0").label.startswith("Use 8 rounds · about ")
-    press(at, "plan_offer_0")
+    (label,) = primary(at)
+    assert label.startswith("Raise to 8 rounds · about ")
+    assert at.button(key="plan_run").label.startswith("Run without a verdict · about ")
+    press(at, "plan_raise")
     assert at.number_input(key="plan_rounds").value == 8
     assert "No verdict" not in said(at) and at.main.metric[3].value.endswith(" %")
+    (label,) = primary(at)
+    assert label.startswith("Run · about ")
 
 
-def test_a_search_too_short_for_a_verdict_offers_the_time_that_gives_one(manager: ScriptedManager) -> None:
+def test_a_search_too_short_for_a_verdict_says_so_and_its_one_button_raises_the_time(manager: ScriptedManager) -> None:
     at = page(question="settings")
     at.number_input(key="plan_budget_min").set_value(0.5).run()
     assert at.main.metric[3].value == "no verdict"
     assert plain("30 s is too short for a verdict: 60 s should suffice") in said(at)
-    assert at.button(key="plan_offer_0").label == "Use 60 s"
-    press(at, "plan_offer_0")
+    assert primary(at) == ["Raise the time to 60 s"]
+    press(at, "plan_raise")
     assert at.number_input(key="plan_budget_min").value == 1.0
     assert "too short" not in said(at) and at.main.metric[3].value.endswith(" %")
+
+
+def test_a_question_without_a_run_shows_what_its_answer_will_look_like(manager: ScriptedManager, plan: Plan) -> None:
+    for question, words in sketch.TOLD.items():
+        at = page(question=question)
+        (drawn,) = [element.proto.body for element in at.main.get("html") if "run-sketch" in element.proto.body]
+        assert words in drawn and 'role="img"' in drawn
+        assert len(primary(at)) == 1
+    run = make_run(plan)
+    manager.runs[run.id] = run
+    assert not [one for one in page(question="speed").main.get("html") if "run-sketch" in one.proto.body]
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_help_is_one_sentence(manager: ScriptedManager, question: str) -> None:
+    at = page(question=question)
+    for _ in list(at.selectbox(key="axes_add").options):
+        at.selectbox(key="axes_add").set_value(at.selectbox(key="axes_add").options[0]).run()
+        assert not at.exception, at.exception
+    helps = {element.proto.help for kind in HELPED for element in at.main.get(kind) if element.proto.help}
+    assert len(helps) > 5
+    assert {text for text in helps if ". " in text or text.endswith(".")} == set()
 
 
 def test_before_run_it_says_whether_the_machine_is_quiet(manager: ScriptedManager) -> None:
@@ -165,6 +196,8 @@ def test_an_axis_is_added_with_its_usual_value_and_removed(manager: ScriptedMana
     assert at.session_state["axis_flash_attn"] == ["auto"]
     at.selectbox(key="axes_add").set_value("type_k").run()
     assert at.session_state["axis_type_k"] == ["f16"]
+    at.selectbox(key="axes_add").set_value("share_weights").run()
+    assert at.session_state["axis_share_weights"] == ["repacked weights"]
     press(at, "axes_remove_n_ctx")
     press(at, "plan_run")
     assert dict(manager.calls[0][1].axes)["flash_attn"] == (None,) and "n_ctx" not in manager.calls[0][1].axes

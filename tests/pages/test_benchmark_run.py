@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.bench.analysis.explanation import explanation
+from engine.bench.analysis.scatter import scatter_of
 from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
 from engine.machine.limits import Limits
@@ -21,6 +23,11 @@ from tests.pages.bench_harness import ScriptedManager, make_run
 
 def page(**query: str) -> AppTest:
     return open_page("benchmark.py", "Benchmark", **query)
+
+
+def plain_of(text: str) -> str:
+    """Markdown without its escapes."""
+    return text.replace("\\", "")
 
 
 def opened(manager: ScriptedManager, run: RunRecord) -> AppTest:
@@ -73,7 +80,7 @@ def test_an_unknown_address_says_so(manager: ScriptedManager) -> None:
     assert "does not exist" in at.main.error[0].value
 
 
-def test_cards_name_their_configuration_and_put_the_best_beside_the_control(
+def test_the_best_and_the_control_stand_beside_each_other_with_their_names(
     manager: ScriptedManager, plan: Plan
 ) -> None:
     run = make_run(plan)
@@ -81,10 +88,23 @@ def test_cards_name_their_configuration_and_put_the_best_beside_the_control(
     at = opened(manager, run)
     best, control = summary.cell(summary.best), summary.cell(summary.baseline)
     assert best is not None and control is not None and best is not control
-    shown = [metric.value for metric in at.main.metric[:2]]
-    assert shown == [quantity(cell.metrics["tokens_per_s"].value, "tok/s") for cell in (best, control)]
-    under = [caption.value for caption in at.main.caption if " – " in caption.value]
-    assert under[0].startswith(plain(best.label)) and under[1].startswith(plain(f"{control.label} · control"))
+    assert [metric.label for metric in at.main.metric] == [
+        plain(f"{role} · {cell.label}") for role, cell in (("Best", best), ("Control", control))
+    ]
+    figures = [quantity(cell.metrics["tokens_per_s"].value, "tok/s") for cell in (best, control)]
+    assert [metric.value for metric in at.main.metric] == figures
+    told = [caption.value for caption in at.main.caption if " – " in plain_of(caption.value)]
+    assert best.verdict is not None and f":green[↑ faster {best.verdict.ratio.value:.2f} ×]" in plain_of(told[0])
+    assert plain("2 processes with 1 thread each, 4 texts at once in each") in said(at)
+
+
+def test_where_the_control_is_best_the_next_best_stands_beside_it(manager: ScriptedManager, plan: Plan) -> None:
+    run = make_run(plan)
+    best = max(summarise(run).cells, key=lambda cell: cell.metrics["tokens_per_s"].value)
+    manager.runs[run.id] = run
+    at = page(run=run.id, baseline=str(best.number))
+    first, second = (metric.label for metric in at.main.metric)
+    assert first == plain(f"Best · baseline · {best.label}") and second.startswith("Next best ")
 
 
 def test_without_a_verdict_the_card_is_that_of_the_sentence_and_not_the_slowest(
@@ -94,8 +114,26 @@ def test_without_a_verdict_the_card_is_that_of_the_sentence_and_not_the_slowest(
     summary = summarise(run)
     fastest = max(summary.cells, key=lambda cell: cell.metrics["tokens_per_s"].value)
     at = opened(manager, run)
+    assert at.main.metric[0].label == plain(f"Looks best · {fastest.label}")
     assert at.main.metric[0].value == quantity(fastest.metrics["tokens_per_s"].value, "tok/s")
     assert at.main.subheader[0].value.startswith(plain(f"{fastest.label} looks "))
+
+
+def test_the_two_kinds_of_noise_are_told_apart(manager: ScriptedManager, plan: Plan) -> None:
+    run = make_run(plan)
+    summary, noise = summarise(run), scatter_of(run.samples, "tokens_per_s")
+    texts = said(opened(manager, run))
+    assert f"**Disturbed from outside** · {plain(summary.disturbance.sentence)}" in texts
+    assert f"**Varying by itself** · {plain(noise.sentence)}" in texts
+
+
+def test_the_words_of_the_page_are_explained_for_this_run(manager: ScriptedManager, plan: Plan) -> None:
+    run = make_run(plan)
+    summary = summarise(run)
+    terms = explanation(run, summary, scatter_of(run.samples, summary.main_metric))
+    texts = said(opened(manager, run))
+    assert {term.name for term in terms} == {"Layout", "Sequences", "Rounds", "Control", "Noise", "Verdict"}
+    assert all(f"**{term.name}** · {plain(term.text)}" in texts for term in terms)
 
 
 def test_a_run_mostly_disturbed_says_by_what_and_is_run_again_when_quiet(manager: ScriptedManager, plan: Plan) -> None:

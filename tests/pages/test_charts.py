@@ -5,6 +5,7 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -20,7 +21,7 @@ from engine.bench.planning.plan import Objective, Plan
 from engine.history.downsampling import MOST_POINTS
 from engine.models import embedded_model
 from engine.runs import CellRecord, RunRecord
-from engine.samples import make_sample, no_samples
+from engine.samples import FLAGS, make_sample, no_samples
 from pages.parts.benchmark import answer_charts, charts, run_charts
 from pages.parts.benchmark.chart_pen import ACCENT, COLOURS, GREY, NUM_SHADES, RAMP, Pen, blank, ramp, strokes
 from tests.pages.bench_harness import make_run
@@ -61,7 +62,12 @@ def test_lines_have_a_point_for_each_cell_with_its_interval(run: RunRecord, summ
     assert list(line.y) == [cells[1].metrics[METRIC].value, cells[4].metrics[METRIC].value]
     lows = np.array(line.y) - np.array(line.error_y.arrayminus)
     assert list(lows) == pytest.approx([cells[each].metrics[METRIC].low for each in (1, 4)])
-    assert {trace.name for trace in figure.data if trace.name} == {"1 × 1", "1 × 2", "2 × 1", "2 × 2"}
+    assert {trace.name for trace in figure.data if "lines" in trace.mode} == {"1 × 1", "1 × 2", "2 × 1", "2 × 2"}
+    best = max(summary.cells, key=lambda cell: cell.metrics[METRIC].value)
+    roles = {trace.text[0]: trace.y[0] for trace in figure.data if trace.mode == "markers+text"}
+    assert roles == {
+        cell_role: cell.metrics[METRIC].value for cell_role, cell in (("best", best), ("control", summary.cells[0]))
+    }
 
 
 def test_samples_that_do_not_count_are_hollow_and_grey(run: RunRecord, summary: Summary) -> None:
@@ -69,6 +75,42 @@ def test_samples_that_do_not_count_are_hollow_and_grey(run: RunRecord, summary: 
     hollow = [trace for trace in figure.data if trace.mode == "markers" and trace.marker.symbol == "circle-open"]
     assert {trace.marker.color for trace in hollow} == {GREY}
     assert sum(len(trace.x) for trace in hollow) == sum(cell.num_disturbed for cell in summary.cells) > 0
+    assert [trace.name for trace in hollow if trace.showlegend] == ["disturbed from outside"]
+
+
+@pytest.mark.parametrize("make", [charts.cells, charts.strip])
+def test_the_kinds_of_noisy_samples_have_marks_of_their_own(run: RunRecord, make: Any) -> None:
+    samples = run.samples.copy()
+    samples["flag"] = 0
+    for place, flag in enumerate(("contended", "throttled", "cold")):
+        samples["flag"][place] = FLAGS.index(flag)
+    samples["is_replaced"][3] = True
+    samples[METRIC][4] *= 1.3
+    noisy = replace(run, samples=samples)
+    shown = {
+        trace.name: trace.marker
+        for trace in make(noisy, summarise(noisy), METRIC).data
+        if trace.showlegend is not False
+    }
+    words = {"disturbed from outside", "throttled", "read from the disk", "measured again", "varied by itself"}
+    assert words <= shown.keys()
+    assert len({shown[name].symbol for name in words}) == len(words)
+    assert {name for name in words if shown[name].color == ACCENT} == {"varied by itself"}
+
+
+def test_a_live_chart_keeps_its_places_while_samples_arrive(run: RunRecord) -> None:
+    labels = [cell.label for cell in reversed(run.cells)]
+    heights = set()
+    for num in (0, 1, 5, len(run.samples)):
+        so_far = replace(run, samples=run.samples[:num], status="running")
+        figure = charts.live(so_far, summarise(so_far), METRIC, now=2)
+        shown = list(figure.layout.yaxis.ticktext)
+        assert [label.removeprefix("▸ ") for label in shown] == labels
+        assert shown[len(labels) - 3].startswith("▸ ")
+        heights.add(figure.layout.height)
+        drawn = sum(len(trace.x) for trace in figure.data if trace.mode == "markers" and trace.hoverinfo == "skip")
+        assert drawn == num
+    assert len(heights) == 1
 
 
 def test_cells_stand_in_their_order_and_the_baseline_is_dashed(run: RunRecord, summary: Summary) -> None:
@@ -164,9 +206,12 @@ def test_a_strip_of_very_many_samples_sends_few_and_loses_no_outlier(run: RunRec
 def test_only_charts_that_say_something_are_offered(plan: Plan, run: RunRecord, summary: Summary) -> None:
     assert list(run_charts.available(run, summary, METRIC)) == [
         "By sequences", "Threads", "Layouts", "Against latency", "Against first token", "Memory", "All configurations",
+        "Samples by time",
     ]  # fmt: skip
+    search = replace(run, question="settings")
+    assert next(iter(run_charts.available(search, summary, METRIC))) == "All configurations"
     one = make_run(replace(plan, axes={"layout": ("1x2",)}))
-    assert list(run_charts.available(one, summarise(one), METRIC)) == ["All configurations"]
+    assert list(run_charts.available(one, summarise(one), METRIC)) == ["All configurations", "Samples by time"]
     empty = replace(run, samples=no_samples())
     assert run_charts.available(empty, summarise(empty), METRIC) == {}
 
@@ -276,8 +321,9 @@ def test_the_points_that_are_drawn_do_not_grow_with_the_samples(plan: Plan) -> N
 
     def num_drawn(run: RunRecord) -> int:
         summary = summarise(run)
-        made = [make() for make in run_charts.available(run, summary, METRIC).values()]
-        strip = charts.strip(run, summary, METRIC)
+        offered = run_charts.available(run, summary, METRIC)
+        strip = offered.pop("Samples by time")()
+        made = [make() for make in offered.values()]
         assert 0 < sum(len(trace.x) for trace in strip.data) <= MOST_POINTS
         assert all(sum(len(trace.x) for trace in figure.data) < 1_000 for figure in made)
         return sum(len(plotly.io.to_json(figure)) for figure in (*made, strip))

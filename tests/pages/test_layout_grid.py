@@ -64,3 +64,12 @@ def test_a_few_cores_are_shown_whole_and_many_in_steps() -> None:
     for num_cores in (17, 24, 96, 255):
         assert sizes(num_cores)[-1] == num_cores and len(sizes(num_cores)) <= 25
         assert sizes(num_cores) == sorted(set(sizes(num_cores)))
+
+
+def test_the_line_below_says_in_words_what_is_pointed_at(page: Page) -> None:
+    meaning = page.locator(".meaning")
+    expect(meaning).to_have_text("1×2: 1 process with 2 threads")
+    page.get_by_role("button", name="3×1").hover()
+    expect(meaning).to_have_text("3×1: 3 processes with 1 thread each")
+    page.get_by_role("button", name="2×2").focus()
+    expect(meaning).to_have_text("2×2: 2 processes with 2 threads each, more threads than cores")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.bench.analysis.scatter import kinds_of, ratios_of
 from engine.bench.analysis.summary import CellSummary, Summary
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.bench.planning.layout import parse_layout
@@ -77,20 +78,21 @@ class Grid(NamedTuple):
 class Strip(NamedTuple):
     """Samples over time, shape (n,) each.
 
-    ratio: sample divided by the median of its configuration; is_counted: whether the sample is part of that median.
+    ratio: sample divided by the median of its configuration; kind: index into KINDS; is_counted: whether the sample is
+    part of that median.
     """
 
     elapsed_min: npt.NDArray[np.float32]
     ratio: npt.NDArray[np.float32]
     cell: npt.NDArray[np.int32]
-    flag: npt.NDArray[np.int8]
+    kind: npt.NDArray[np.int8]
     is_counted: npt.NDArray[np.bool_]
     finding: str
 
     def at(self, rows: npt.NDArray[np.intp]) -> "Strip":
         """Return a selection of the samples, with the finding of all of them."""
-        elapsed_min, ratio, cell, flag, is_counted, finding = self
-        return Strip(elapsed_min[rows], ratio[rows], cell[rows], flag[rows], is_counted[rows], finding)
+        elapsed_min, ratio, cell, kind, is_counted, finding = self
+        return Strip(elapsed_min[rows], ratio[rows], cell[rows], kind[rows], is_counted[rows], finding)
 
 
 def measured(summary: Summary, metric: str) -> list[CellSummary]:
@@ -220,22 +222,15 @@ def strip(samples: Samples, metric: str) -> Strip:
     """Return the samples in chronological order, each relative to the median of its own configuration."""
     rows = np.argsort(samples["started_at"], kind="stable")
     rows = rows[np.isfinite(samples[metric][rows])]
-    samples, counted = samples[rows], is_counted(samples)[rows]
-    medians = np.full(len(samples), np.nan)
-    order = np.argsort(samples["cell"], kind="stable")
-    ends = np.flatnonzero(np.diff(samples["cell"][order], append=-1)) + 1
-    for rows in np.split(order, ends)[:-1]:
-        used = samples[metric][rows[counted[rows]]]
-        medians[rows] = np.median(used) if len(used) else np.nan
-    started = samples["started_at"]
+    counted, started = is_counted(samples)[rows], samples["started_at"][rows]
     elapsed_s = np.cumsum(np.minimum(np.diff(started, prepend=started[:1]), LONGEST_GAP_S))
     num_out = int((~counted).sum())
-    finding = f"{num_out:,} of {len(samples):,} samples excluded" if num_out else "All samples included"
+    finding = f"{num_out:,} of {len(rows):,} samples excluded" if num_out else "All samples included"
     return Strip(
         (elapsed_s / 60).astype(np.float32),
-        (samples[metric] / medians).astype(np.float32),
-        samples["cell"],
-        samples["flag"],
+        ratios_of(samples, metric)[rows].astype(np.float32),
+        samples["cell"][rows],
+        kinds_of(samples, metric)[rows],
         counted,
         finding,
     )

@@ -1,12 +1,12 @@
 """First guesses of durations on a typical machine; measured seconds replace them once there are any."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 from engine.bench.planning.embedding_guesses import guessed_embedding_load_s, guessed_embedding_s
-from engine.bench.planning.feasibility import Feasibility
-from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
+from engine.bench.planning.feasibility import Feasibility, fit_together
+from engine.bench.planning.plan import Cell, EmbeddingCell, Plan, PlannedCell
 from engine.embedding.models import EmbeddingModel
 from engine.machine.cores import num_cores
 from engine.models.gguf import ModelFile
@@ -38,11 +38,40 @@ NUM_WARM_UPS = 2
 """Samples that are not kept, after each load."""
 
 
-def expected_turns(cells: Iterable[PlannedCell]) -> dict[int, float]:
-    """Return the seconds of a sample with loaded workers, by number of each configuration with a readable model."""
+class ExpectedTurn(NamedTuple):
+    """Guessed seconds of a configuration's turns.
+
+    sample_s: its sample; more_s: in addition in every turn; first_s: in addition in the first one, which loads the
+    workers and warms them up.
+    """
+
+    sample_s: float
+    more_s: float
+    first_s: float
+
+
+def expected_turns(plan: Plan, cells: Sequence[PlannedCell]) -> dict[int, ExpectedTurn]:
+    """Return the guess for every configuration of a plan that can run, by number.
+
+    The first configuration with the same workers loads them. Where not all workers fit in memory together, every turn
+    loads and warms up.
+    """
     feasibility = Feasibility()
-    guesses = {cell.number: guess(cell, feasibility) for cell in cells if not cell.refusal}
-    return {number: found.sample_s + TURN_S for number, found in guesses.items() if found is not None}
+    able = [cell for cell in cells if not cell.refusal]
+    fits = fit_together(able, feasibility)
+    expected: dict[int, ExpectedTurn] = {}
+    loaded: set[Hashable] = set()
+    for cell in able:
+        found = guess(cell, feasibility)
+        if found is None:
+            continue
+        is_loading = cell.worker_key not in loaded
+        loaded.add(cell.worker_key)
+        cold_s = found.cold_load_s if plan.measures_cold and is_loading else 0.0
+        start_s = NUM_WARM_UPS * found.sample_s + (found.load_s if is_loading else 0.0)
+        turn_s = (TURN_S, start_s + cold_s) if fits else (TURN_S + start_s, cold_s)
+        expected[cell.number] = ExpectedTurn(found.sample_s, *turn_s)
+    return expected
 
 
 def guess(cell: PlannedCell, feasibility: Feasibility) -> Guess | None:

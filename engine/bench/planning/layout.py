@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from engine.errors import ConfigError, quoted
 from engine.machine.cores import threads_for
 from engine.specs import PoolSpec
+from engine.units import counted
 
 AUTO = "auto"
 LIBRARY_DEFAULT = "llama-cpp-default"
@@ -26,6 +27,13 @@ class Layout(NamedTuple):
     def text(self) -> str:
         """Text form, as in a plan."""
         return f"{self.instances}x{self.threads}"
+
+    @property
+    def in_words(self) -> str:
+        """Plain words: "2 processes with 1 thread each"."""
+        threads = counted(self.threads, "thread") if isinstance(self.threads, int) else f"{self.threads} threads"
+        each = " each" if self.instances > 1 else ""
+        return f"{self.instances:,} process{'es' if self.instances > 1 else ''} with {threads}{each}"
 
     def resolved(self) -> "Layout":
         """Return the layout with the number of threads resolved for this machine."""

@@ -74,13 +74,18 @@ class Preview:
             said.append("The workers do not fit in memory together, so they are reloaded each round.")
         if num_able > 1 and self.smallest_ratio < math.inf:
             said.append(f"Detects differences of {share_of(self.smallest_ratio)} or more at typical noise.")
-        elif self.offers and self.plan.question == "settings":
+        return " ".join([*said, self.shortage] if self.shortage else said)
+
+    @property
+    def shortage(self) -> str:
+        """Why the plan cannot give a verdict, and what would; empty where it can, or where nothing is compared."""
+        if not self.offers:
+            return ""
+        if self.plan.question == "settings":
             (offer,) = self.offers
             enough = f"{duration(offer.seconds)} should suffice and detect {share_of(offer.smallest_ratio)} or more"
-            said.append(f"{duration(self.plan.budget_s)} is too short for a verdict: {enough}.")
-        elif self.offers:
-            said.append(f"No verdict is possible with {counted(self.plan.rounds, 'round')}: {self._offered}.")
-        return " ".join(said)
+            return f"{duration(self.plan.budget_s)} is too short for a verdict: {enough}."
+        return f"No verdict is possible with {counted(self.plan.rounds, 'round')}: {self._offered}."
 
     @property
     def _offered(self) -> str:

@@ -109,6 +109,11 @@ class Halving:
         return [cell for cell in (*self._queue, *(finalists * num_rounds)) if cell not in out]
 
     @property
+    def left_s(self) -> float | None:
+        """Seconds of the plan's time that are left; the final may end earlier, once the choice is settled."""
+        return max(0.0, self._plan.budget_s - self._spent())
+
+    @property
     def says(self) -> str:
         """Current stage."""
         if self._final is None:

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from engine.bench.measurement.target import Measured, Target
+from engine.bench.planning.guesses import ExpectedTurn
 from engine.bench.planning.plan import Plan, PlannedCell
 from engine.bench.planning.schedule import Turn, turns_of
 from engine.bench.running.progress import Progress, TurnTimes
@@ -53,8 +54,8 @@ class Runner:
 
     The default strategy is the plan's schedule of rounds, which raises ConfigError when no configuration can run. To
     continue a run, pass the samples and records that it has so far: turns that they fill are not measured again.
-    `between` is called before each turn and may wait, so that other work can use the machine first. expected_s: guessed
-    seconds of a turn by configuration; see TurnTimes.
+    `between` is called before each turn and may wait, so that other work can use the machine first. expected: guessed
+    seconds of turns by configuration; see TurnTimes.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Runner:
         samples: Samples | None = None,
         records: Iterable[CellRecord] | None = None,
         between: Callable[[], object] = lambda: None,
-        expected_s: Mapping[int, float] | None = None,
+        expected: Mapping[int, ExpectedTurn] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plan = plan
@@ -81,7 +82,7 @@ class Runner:
         self._records = {cell.number: known.get(cell.number, first_record(cell)) for cell in cells}
         self._strategy = strategy or Rounds(turns_of(plan, cells), cells, self.samples)
         self._out = {record.number for record in self._records.values() if record.status in ("failed", "refused")}
-        self._times = TurnTimes(expected_s)
+        self._times = TurnTimes(expected, self.samples)
         self._disturbed_s = 0.0
         self._programs: dict[str, float] = defaultdict(float)
         self._warm: dict[int, Target] = {}
@@ -154,7 +155,7 @@ class Runner:
                 return
             break
         if not self._stopping.is_set():
-            self._times.add(turn.cell, self._clock() - self._turn_began)
+            self._times.add(turn.cell, self._clock() - self._turn_began, measured.duration_s)
             self._keep(turn, measured)
 
     def _measured(self, turn: Turn, cell: PlannedCell) -> Measured:
@@ -230,11 +231,16 @@ class Runner:
             done=done,
             total=done + len(ahead),
             cell=cell,
-            left_s=self._times.left_s(ahead) if status == "running" else 0.0,
+            left_s=self._left_s(ahead) if status == "running" else 0.0,
             turn_left_s=0.0 if cell is None else self._times.left_s([cell]),
             status=status,
             message=self._strategy.says,
         )
+
+    def _left_s(self, ahead: Sequence[int]) -> float | None:
+        """Return the seconds until the end: what the strategy leaves itself, else what the turns ahead will take."""
+        budget_s = self._strategy.left_s
+        return self._times.left_s(ahead) if budget_s is None else budget_s
 
 
 def first_record(cell: PlannedCell) -> CellRecord:

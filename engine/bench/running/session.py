@@ -80,7 +80,7 @@ class Session:
             samples=self._run.samples,
             records=self._run.cells,
             between=between,
-            expected_s=expected_turns(self._cells),
+            expected=expected_turns(plan, self._cells),
         )
 
     @property

@@ -35,6 +35,10 @@ class Strategy(Protocol):
         """Return the configurations of the turns still to come, as far as foreseeable."""
 
     @property
+    def left_s(self) -> float | None:
+        """Seconds left of the time that the strategy may take; None where its turns decide when it ends."""
+
+    @property
     def says(self) -> str:
         """Remark on how the run was measured that a reader must know; empty without one."""
 
@@ -99,6 +103,11 @@ class Rounds:
         self._anchors.append(speed)
         self._good_until = int(anchor["position"])
         self._num_repeats = 0
+
+    @property
+    def left_s(self) -> float | None:
+        """None: it ends after the last of its turns."""
+        return None
 
     @property
     def says(self) -> str:

@@ -1,32 +1,27 @@
-"""Answer of each question in the view of its run: the first sentence, the figures below it, adjustable objectives."""
+"""Answer of each question in the view of its run: the first sentence, its cards or figures, adjustable objectives."""
 
-import math
 from typing import NamedTuple
 
 import streamlit as st
 
-from engine.bench.analysis import series
 from engine.bench.analysis.capacity import Capacity, capacity
-from engine.bench.analysis.embeddings import worst_cosine
-from engine.bench.analysis.summary import CellSummary, Summary
+from engine.bench.analysis.summary import Summary
 from engine.bench.analysis.time_breakdown import time_breakdown
-from engine.bench.analysis.wording import cosine
 from engine.bench.planning.plan import Objective
 from engine.errors import EngineError
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Interval
 from engine.units import between, quantity
+from pages.parts.benchmark import cards
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-EMBEDDING = ("sentences_per_s", "embedded_per_s", "pss_bytes")
-FIGURES = ("ttft_s", "decode_per_s", "pss_bytes")
 MOST_FIGURES, FIGURE_WIDTH = 4, 180
 
 
 class Figure(NamedTuple):
-    """One figure below the sentence; `interval` is the caption below it, with the configuration that it belongs to."""
+    """One figure below the sentence; `interval` is the caption below it."""
 
     label: str
     value: str
@@ -35,9 +30,10 @@ class Figure(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The first sentence of a run, and its figures."""
+    """The first sentence of a run, and below it cards of configurations, or figures."""
 
     sentence: str
+    cards: list[cards.Card]
     figures: list[Figure]
 
 
@@ -47,10 +43,8 @@ def answer(run: RunRecord, summary: Summary, cell: int | None) -> Answer:
         return _of_users(run, summary)
     if run.question == "python":
         pool = next((cell.number for cell in summary.cells if cell.settings.get("arm") == "pool"), None)
-        return Answer(time_breakdown(run).sentence or summary.sentence, _of_cell(summary, pool))
-    if run.question == "embedding":
-        return Answer(summary.sentence, _of_embedding(summary, cell))
-    return Answer(summary.sentence, _of_cell(summary, cell))
+        return Answer(time_breakdown(run).sentence or summary.sentence, cards.cards(run, summary, pool, cards.OURS), [])
+    return Answer(summary.sentence, cards.cards(run, summary, cell), [])
 
 
 def objective_of(run: RunRecord) -> Objective:
@@ -75,58 +69,17 @@ def adjust(run: RunRecord) -> None:
         st.number_input("For, % of requests", 50, 100, round(100 * wanted.share), 1, key=_key("share", run), width=160)
 
 
-def show(found: Answer) -> None:
-    """Draw the sentence and at most four figures."""
+def show(found: Answer, summary: Summary) -> None:
+    """Draw the sentence, and its cards or at most four figures."""
     st.subheader(plain(found.sentence), anchor=False)
-    grid = st.grid(MOST_FIGURES, min_column_width=FIGURE_WIDTH, gap="small")
-    for figure in found.figures[:MOST_FIGURES]:
-        with grid.cell(), st.container(gap=None):
-            st.metric(figure.label, figure.value, help=figure.help)
-            st.caption(plain(figure.interval))
-
-
-def _of_cell(summary: Summary, number: int | None) -> list[Figure]:
-    """Return figures of the best configuration and the control in the main metric, then other metrics of the best.
-
-    `number` is the configuration that is shown to be better, or None. If none is, the configuration with the best value
-    is used, as in the sentence.
-    """
-    main = summary.main_metric
-    able = series.measured(summary, main)
-    if not able:
-        return []
-    is_open = number is None or number == summary.baseline
-    best = series.best_of(able, main) if is_open else summary.cell(number) or able[0]
-    control = summary.cell(summary.baseline)
-    beside = [(best, main)] + ([(control, main)] if control is not None and control is not best else [])
-    beside += [(best, name) for name in FIGURES if name in best.metrics and name != main]
-    return [_named(cell, name, summary) for cell, name in beside]
-
-
-def _named(cell: CellSummary, name: str, summary: Summary) -> Figure:
-    """Return a figure captioned with the configuration that it belongs to."""
-    figure = _figure(name, cell.metrics[name])
-    is_control = cell.number == summary.baseline and len(summary.cells) > 1
-    whose = " · ".join(part for part in (cell.label, "control" if is_control else "") if part)
-    return figure._replace(interval=" · ".join(part for part in (whose, figure.interval) if part))
-
-
-def _of_embedding(summary: Summary, number: int | None) -> list[Figure]:
-    """Return speed in sentences and tokens, agreement with float32, and memory."""
-    cell = summary.cell(number)
-    if cell is None:
-        return []
-    speeds = [_figure(name, cell.metrics[name]) for name in EMBEDDING if name in cell.metrics]
-    return [*speeds[:2], *_agreement(cell), *speeds[2:]]
-
-
-def _agreement(cell: CellSummary) -> list[Figure]:
-    """Return how close the vectors of a configuration are to float32; empty if unknown."""
-    if math.isnan(worst_cosine(cell)):
-        return []
-    order = cell.facts.get("rank_correlation", math.nan)
-    told = "Lowest cosine between a vector and its float32 reference, over the bundled sentences; 1: same direction"
-    return [Figure("Worst cosine", cosine(worst_cosine(cell)), f"rank correlation {cosine(order)}", told)]
+    if found.cards:
+        cards.show(found.cards, summary)
+    if found.figures:
+        grid = st.grid(MOST_FIGURES, min_column_width=FIGURE_WIDTH, gap="small")
+        for figure in found.figures[:MOST_FIGURES]:
+            with grid.cell(), st.container(gap=None):
+                st.metric(figure.label, figure.value, help=figure.help)
+                st.caption(plain(figure.interval))
 
 
 def _of_users(run: RunRecord, summary: Summary) -> Answer:
@@ -134,8 +87,8 @@ def _of_users(run: RunRecord, summary: Summary) -> Answer:
         found = capacity(run, objective_of(run))
     except EngineError as error:
         notice(error)
-        return Answer(summary.sentence, [])
-    return Answer(found.sentence, _at_capacity(found))
+        return Answer(summary.sentence, [], [])
+    return Answer(found.sentence, [], _at_capacity(found))
 
 
 def _at_capacity(found: Capacity) -> list[Figure]:

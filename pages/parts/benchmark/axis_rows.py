@@ -1,4 +1,4 @@
-"""Rows for the axes of a plan: each with its values, and the remaining axes behind "Add axis"."""
+"""Rows for the axes of a plan: each with its values, and the remaining axes behind "Vary another setting"."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +35,8 @@ def show(question: Question) -> None:
         _row(known[name])
     rest = [name for name in known if name not in st.session_state[SHOWN]]
     st.selectbox(
-        "Add axis", rest, index=None, key=ADD, placeholder="Add axis", label_visibility="collapsed", width=220,
+        "Vary another setting", rest, index=None, key=ADD, placeholder="Vary another setting",
+        label_visibility="collapsed", width=220,
         format_func=lambda name: known[name].label, on_change=_add, args=(question,),
     )  # fmt: skip
 
@@ -115,7 +116,7 @@ def _choices(axis: Axis) -> dict[str, Any]:
 
 
 def _help(axis: Axis) -> str:
-    return f"{axis.help[:1].upper()}{axis.help[1:]}. Takes {axis.allowed}."
+    return f"{axis.help[:1].upper()}{axis.help[1:]}; takes {axis.allowed}"
 
 
 def _resolved(axis: Axis, value: Any) -> str:
@@ -152,7 +153,8 @@ def _add(question: Question) -> None:
 def _usual(axis: Axis, question: Question) -> Any:
     """Return the value that an axis has if no plan sets it."""
     if axis.where != "cell":
-        return EXACT if axis.name == "backend" else getattr(SPECS[axis.where], axis.name)
+        value = EXACT if axis.name == "backend" else getattr(SPECS[axis.where], axis.name)
+        return bool(value) if axis.kind == "switch" and not axis.unset else value
     model = EMBEDDED_NAME if question == "embedding" else str(embedded_model())
     return {"layout": f"1x{num_cores()}", "model": model, "arm": "pool"}.get(axis.name)
 

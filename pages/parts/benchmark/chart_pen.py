@@ -4,12 +4,13 @@ import html
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 import plotly.io
 import streamlit  # noqa: F401  registers the template whose colours the browser fills in
 
+from engine.bench.analysis.scatter import KINDS, Kind, kinds_of
 from engine.bench.analysis.series import Point
 from engine.bench.analysis.summary import CellSummary
 from engine.runs import RunRecord
@@ -34,6 +35,30 @@ FAINTEST_AREA, FAINTEST_LINE = 3, 5
 """Indices of RAMP from which an area and a thin line stand out from the background; a line by 3 : 1 in both themes."""
 NUM_SHADES = len(RAMP) - FAINTEST_LINE
 MARKS = ("circle", "square", "diamond", "triangle-up")
+
+
+class Mark(NamedTuple):
+    """Mark of a kind of samples: its words in the legend, symbol and colour."""
+
+    words: str
+    symbol: str
+    colour: str
+
+    def told(self, *, is_counted: bool) -> str:
+        """Return the words, and whether medians use such samples where that is not what one would expect."""
+        is_expected = is_counted is (self.colour == ACCENT)
+        return self.words if is_expected else f"{self.words}, {'counted' if is_counted else 'not counted'}"
+
+
+MARKS_OF: dict[Kind, Mark] = {
+    "steady": Mark("undisturbed", "circle", ACCENT),
+    "stray": Mark("varied by itself", "diamond", ACCENT),
+    "disturbed": Mark("disturbed from outside", "circle-open", GREY),
+    "throttled": Mark("throttled", "square-open", GREY),
+    "cold": Mark("read from the disk", "triangle-up-open", GREY),
+    "replaced": Mark("measured again", "x-thin-open", GREY),
+}
+"""Filled and blue: the sample's own value; hollow and grey: something outside slowed it."""
 
 
 def blank(title: str, x_title: str, *, height: int = HEIGHT) -> go.Figure:
@@ -133,6 +158,7 @@ class Pen:
         self, figure: go.Figure, run: RunRecord, metric: str, cells: Iterable[CellSummary], *, is_lying: bool = False
     ) -> None:
         self._figure, self._run, self._metric, self._is_lying = figure, run, metric, is_lying
+        self._kinds, self._is_counted = kinds_of(run.samples, metric), is_counted(run.samples)
         of_metric = METRICS_BY_NAME[metric]
         values = [cell.metrics[metric].value for cell in cells]
         self.scale = scale_of(of_metric.unit, max((value for value in values if math.isfinite(value)), default=0.0))
@@ -169,27 +195,44 @@ class Pen:
         )
 
     def dots(self, points: Sequence[Point], colour: str) -> None:
-        """Draw the samples behind the medians, excluded ones hollow and grey; skipped if there are over MOST_DOTS."""
-        if len(self._run.samples) > MOST_DOTS:
+        """Draw the samples behind the medians, each kind with its own mark; skipped if there are over MOST_DOTS.
+
+        The legend names the kinds other than steady ones.
+        """
+        samples, named = self._run.samples, {trace.name for trace in self._figure.data}
+        if len(samples) > MOST_DOTS:
             return
-        samples = self._run.samples
-        counted = is_counted(samples)
-        for is_used, symbol, shade, opacity in ((True, "circle", colour, 0.35), (False, "circle-open", GREY, 0.9)):
+        for number, kind in enumerate(KINDS):
+            is_kind, mark = self._kinds == number, MARKS_OF[kind]
             places: list[float] = []
             values: list[float] = []
             for point in points:
-                chosen = samples[self._metric][(samples["cell"] == point.cell.number) & (counted == is_used)]
+                chosen = samples[self._metric][is_kind & (samples["cell"] == point.cell.number)]
                 places += [point.x] * len(chosen)
                 values += self._scaled(chosen.tolist())
+            if not values:
+                continue
+            is_steady, is_own = kind == "steady", mark.colour == ACCENT
+            name = "" if is_steady else mark.told(is_counted=bool(self._is_counted[is_kind].any()))
             self._figure.add_scatter(
-                **self._placed(places, values), mode="markers", opacity=opacity, showlegend=False, hoverinfo="skip",
-                marker={"color": shade, "size": 5, "symbol": symbol},
+                **self._placed(places, values), mode="markers", opacity=0.35 if is_steady else 0.9, hoverinfo="skip",
+                marker={"color": colour if is_own else GREY, "size": 5 if is_steady else 7, "symbol": mark.symbol},
+                name=name, showlegend=bool(name) and name not in named,
             )  # fmt: skip
 
-    def name_places(self, names: Sequence[str]) -> None:
-        """Label the axis with the names of configurations at places 0, 1, 2, ..."""
-        self._figure.update_yaxes(
-            tickvals=list(range(len(names))), ticktext=[self.text(name) for name in names], showgrid=False,
+    def role(self, point: Point, words: str) -> None:
+        """Ring a point and name its role above it, such as "control"."""
+        self._figure.add_scatter(
+            **self._placed([point.x], self._scaled([point.y.value])), mode="markers+text", text=[self.text(words)],
+            textposition="middle right" if self._is_lying else "top center", hoverinfo="skip", showlegend=False,
+            marker={"color": GREY, "size": 17, "symbol": "circle-open", "line": {"width": 1.6}}, cliponaxis=False,
+        )  # fmt: skip
+
+    @staticmethod
+    def name_places(figure: go.Figure, names: Sequence[str]) -> None:
+        """Label the vertical axis with the names of configurations at places 0, 1, 2, ..."""
+        figure.update_yaxes(
+            tickvals=list(range(len(names))), ticktext=[Pen.text(name) for name in names], showgrid=False,
             range=[-0.6, len(names) - 0.4],
         )  # fmt: skip
 

@@ -6,22 +6,26 @@ light to dark without being redrawn.
 
 import html
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
 from engine.bench.analysis import series
+from engine.bench.analysis.explanation import baseline_role
+from engine.bench.analysis.scatter import KINDS
 from engine.bench.analysis.series import Point
 from engine.bench.analysis.summary import CellSummary, Summary
 from engine.history import downsampling
 from engine.runs import RunRecord
-from engine.samples import FLAGS, METRICS_BY_NAME, Flag
+from engine.samples import METRICS_BY_NAME
 from engine.units import counted, digits, quantity, scale_of
 from pages.parts.benchmark.chart_pen import (
     ACCENT,
     GREY,
     HEIGHT,
+    MARKS_OF,
     MOST_DOTS,
     Pen,
     blank,
@@ -31,10 +35,7 @@ from pages.parts.benchmark.chart_pen import (
     ticks_at,
 )
 
-STRIP_HEIGHT = 200
 MOST_CELLS = 40
-MOST_BESIDE_TITLE = 5
-SYMBOLS = {"clean": "circle", "contended": "circle-open", "throttled": "square-open", "cold": "diamond-open"}
 CONFIG = {"displaylogo": False, "displayModeBar": False}
 
 
@@ -53,8 +54,9 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
     for line, (colour, symbol) in zip(drawn, strokes(len(drawn)), strict=True):
         pen.dots(line.points, colour)
         pen.line(line.points, colour, line.label, symbol=symbol)
-    if len(drawn) > MOST_BESIDE_TITLE:
-        legend_below(figure)
+    for point, role in _roles(run, [point for line in drawn for point in line.points], best, summary):
+        pen.role(point, role)
+    legend_below(figure)
     ticks_at(figure, (point.x for line in drawn for point in line.points))
     return figure
 
@@ -141,62 +143,90 @@ def memory(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
     return figure
 
 
-def cells(run: RunRecord, summary: Summary, metric: str, *, title: str = "") -> go.Figure:
+def cells(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
     """Draw every configuration with median, interval and samples, the best on top, the baseline as a dashed line."""
     sign = -1 if METRICS_BY_NAME[metric].is_more_better is False else 1
     ranked = sorted(series.measured(summary, metric), key=lambda cell: sign * cell.metrics[metric].value)
     shown = ranked[-MOST_CELLS:]
     left_out = f"; {len(ranked) - len(shown):,} more are in the table" if len(ranked) > len(shown) else ""
-    figure = blank(title or f"{shown[-1].label} is ahead{left_out}", "", height=max(HEIGHT // 2, 96 + 28 * len(shown)))
-    pen = Pen(figure, run, metric, shown, is_lying=True)
-    points = [Point(place, cell.metrics[metric], cell) for place, cell in enumerate(shown)]
+    figure = blank(f"{shown[-1].label} is ahead{left_out}", "", height=_height(len(shown)))
+    _draw_lying(figure, run, summary, metric, list(enumerate(shown)))
+    Pen.name_places(figure, [cell.label for cell in shown])
+    return figure
+
+
+def live(run: RunRecord, summary: Summary, metric: str, now: int | None) -> go.Figure:
+    """Draw the samples of an unfinished run as they arrive, in the order of its plan; `now`: the one measured now.
+
+    Rows keep their places, and those still empty have theirs, so that nothing moves when a sample arrives.
+    """
+    able = [cell for cell in summary.cells if cell.status != "refused"]
+    shown = able if len(able) <= MOST_CELLS else [cell for cell in able if metric in cell.metrics][-MOST_CELLS:]
+    placed = list(enumerate(reversed(shown)))
+    figure = blank("Samples so far", "", height=_height(len(shown)))
+    _draw_lying(figure, run, summary, metric, [one for one in placed if metric in one[1].metrics])
+    Pen.name_places(figure, [("▸ " if cell.number == now else "") + cell.label for _, cell in placed])
+    figure.update_layout(uirevision=run.id)
+    return figure
+
+
+def _draw_lying(
+    figure: go.Figure, run: RunRecord, summary: Summary, metric: str, placed: Sequence[tuple[int, CellSummary]]
+) -> None:
+    """Draw configurations at their places, one below the other, and the baseline as a dashed line."""
+    points = [Point(place, cell.metrics[metric], cell) for place, cell in placed]
+    pen = Pen(figure, run, metric, [cell for _, cell in placed], is_lying=True)
     base = next((point for point in points if point.cell.number == summary.baseline), None)
     if base is not None and len(points) > 1:
-        figure.add_vline(x=base.y.value * pen.scale.factor, line={"color": GREY, "dash": "dash", "width": 1.2})
+        text, line = baseline_role(run, summary), {"color": GREY, "dash": "dash", "width": 1.2}
+        label = {"text": text, "font": {"color": GREY}, "textangle": 0, "textposition": "end", "yanchor": "bottom"}
+        figure.add_vline(x=base.y.value * pen.scale.factor, line=line, label=label)
     pen.dots(points, ACCENT)
     pen.line(points, ACCENT, is_joined=False)
-    pen.name_places([cell.label for cell in shown])
-    return figure
+    legend_below(figure)
+
+
+def _height(num_rows: int) -> int:
+    return max(HEIGHT // 2, 96 + 28 * num_rows)
 
 
 def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
-    """Draw every sample by time, over its configuration's median, to show drift and noise; uncounted ones are grey.
+    """Draw every sample by time, over its configuration's median, to show drift and noise.
 
-    Very many samples are downsampled to their extremes.
+    What was disturbed from outside is grey and hollow, what varied by itself a blue diamond. Very many samples are
+    downsampled to their extremes.
     """
     found = series.strip(run.samples, metric)
-    found = found.at(downsampling.extremes(found.elapsed_min, found.ratio, 2 * found.flag + found.is_counted))
-    figure = blank(found.finding, "measuring time, min", height=STRIP_HEIGHT)
+    found = found.at(downsampling.extremes(found.elapsed_min, found.ratio, 2 * found.kind + found.is_counted))
+    figure = blank(found.finding, "measuring time, min")
     labels = {cell.number: Pen.text(cell.label) + "<br>" for cell in summary.cells}
     is_labelled = len(found.cell) <= MOST_DOTS
-    for number, flag in enumerate(FLAGS):
-        for is_counted in (True, False):
-            rows = (found.flag == number) & (found.is_counted == is_counted)
-            if not rows.any():
-                continue
-            name = _strip_name(flag, is_counted)
-            colour = ACCENT if flag == "clean" and is_counted else GREY
-            symbol = SYMBOLS["contended" if name == "measured again" else flag]
-            figure.add_scattergl(
-                x=found.elapsed_min[rows], y=found.ratio[rows], mode="markers", name=name, opacity=0.75,
-                marker={"color": colour, "size": 6, "symbol": symbol},
-                text=[labels.get(cell, "") for cell in found.cell[rows].tolist()] if is_labelled else None,
-                hovertemplate=f"{'%{text}' * is_labelled}%{{y:.3f}} × its median<extra></extra>",
-            )  # fmt: skip
+    for number, kind in enumerate(KINDS):
+        rows = found.kind == number
+        if not rows.any():
+            continue
+        mark = MARKS_OF[kind]
+        figure.add_scattergl(
+            x=found.elapsed_min[rows], y=found.ratio[rows], mode="markers", opacity=0.8,
+            name=mark.told(is_counted=bool(found.is_counted[rows].any())),
+            marker={"color": mark.colour, "size": 7, "symbol": mark.symbol},
+            text=[labels.get(cell, "") for cell in found.cell[rows].tolist()] if is_labelled else None,
+            hovertemplate=f"{'%{text}' * is_labelled}%{{y:.3f}} × its median<extra></extra>",
+        )  # fmt: skip
     figure.add_hline(y=1, line={"color": GREY, "dash": "dash", "width": 1})
     figure.update_yaxes(title="× its median")
-    figure.update_layout(showlegend=len(figure.data) > 1)
+    figure.update_layout(showlegend=True)
+    legend_below(figure)
     return figure
 
 
-def _strip_name(flag: Flag, is_counted: bool) -> str:
-    """Return the legend label for samples of a flag.
-
-    Disturbed samples count only if a configuration has no others.
-    """
-    if flag == "clean":
-        return "clean" if is_counted else "measured again"
-    return f"{flag}, counted" if is_counted else flag
+def _roles(run: RunRecord, points: Sequence[Point], best: CellSummary, summary: Summary) -> Iterator[tuple[Point, str]]:
+    """Yield the points of the best configuration and of the control, each with the name of its role."""
+    beside = baseline_role(run, summary)
+    for point in points if len(points) > 1 else ():
+        names = ("best" * (point.cell is best), beside * (point.cell.number == summary.baseline))
+        if any(names):
+            yield point, ", ".join(name for name in names if name)
 
 
 def _memory(cell: CellSummary) -> float:

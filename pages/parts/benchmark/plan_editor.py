@@ -16,7 +16,15 @@ from engine.embedding.models import EMBEDDED_NAME
 from engine.machine.cores import num_cores
 from engine.models import ModelFile, embedded_model, list_models
 from engine.workbench import Workbench
-from pages.parts.benchmark import axis_rows, plan_preview, plan_shelf, task_button, workload_editor
+from pages.parts.benchmark import (
+    axis_rows,
+    plan_preview,
+    plan_shelf,
+    run_state,
+    sketch,
+    task_button,
+    workload_editor,
+)
 from pages.parts.benchmark.workload_editor import PREFIX, number
 from pages.parts.plain import plain
 
@@ -63,6 +71,8 @@ def show(bench: Workbench, question: Question) -> None:
         workload_editor.numbers(question)
         _more(question)
     with grid.cell():
+        if not any(run.question == question for run in run_state.recent(bench)):
+            sketch.show(question)
         if preview is not None:
             plan_preview.cells(preview)
 
@@ -213,7 +223,7 @@ def _fixed(question: Question) -> None:
     if processes:
         told.insert(0, f"{processes} × {fixed.get('threads', 'auto')}")
     if told:
-        st.caption(plain(f"Fixed by this plan: {', '.join(told)}. Add an axis to change its value."))
+        st.caption(plain(f"Fixed by this plan: {', '.join(told)}. Vary a setting to change its value."))
 
 
 def _more(question: Question) -> None:

@@ -32,31 +32,34 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
         return None
     _figures(plan, preview)
     running = bench.bench.running
-    st.button(
-        f"Run · about {duration(preview.seconds)}", type="primary", icon=":material/play_arrow:", key="plan_run",
-        shortcut="Ctrl+Enter", disabled=running is not None or len(preview.refused) == len(preview.cells),
-        on_click=run_state.start, args=(bench, read),
-    )  # fmt: skip
+    if preview.shortage:
+        st.markdown(f":orange[:material/warning: {plain(preview.shortage)}]")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        _raise(preview)
+        st.button(
+            f"{'Run without a verdict' if preview.offers else 'Run'} · about {duration(preview.seconds)}",
+            type="secondary" if preview.offers else "primary", icon=":material/play_arrow:", key="plan_run",
+            shortcut="Ctrl+Enter", disabled=running is not None or len(preview.refused) == len(preview.cells),
+            on_click=run_state.start, args=(bench, read),
+        )  # fmt: skip
+        _quietness(bench)
     if running is not None:
         st.caption("Another benchmark is running; this one can start when it ends.")
-    st.caption(plain(preview.sentence))
-    _offers(preview)
-    _quietness(bench)
+    st.caption(plain(preview.sentence.removesuffix(preview.shortage)))
     return preview
 
 
-def _offers(preview: Preview) -> None:
-    """Draw buttons with numbers of rounds, or a time, that suffice for a verdict, if those of the plan do not."""
-    is_search = preview.plan.question == "settings"
-    if preview.offers:
-        with st.container(horizontal=True, gap="small"):
-            for number, offer in enumerate(preview.offers):
-                time = duration(offer.seconds)
-                st.button(
-                    f"Use {time}" if is_search else f"Use {counted(offer.rounds, 'round')} · about {time}",
-                    icon=":material/add:", key=f"plan_offer_{number}", on_click=_use, args=(offer, is_search),
-                    help=f"Detects differences of {share_of(offer.smallest_ratio)} or more",
-                )  # fmt: skip
+def _raise(preview: Preview) -> None:
+    """Draw the button that gives a plan the rounds, or a search the time, of a verdict, where it has too few."""
+    if not preview.offers:
+        return
+    offer, is_search = preview.offers[0], preview.plan.question == "settings"
+    time = duration(offer.seconds)
+    st.button(
+        f"Raise the time to {time}" if is_search else f"Raise to {counted(offer.rounds, 'round')} · about {time}",
+        type="primary", icon=":material/add:", key="plan_raise", on_click=_use, args=(offer, is_search),
+        help=f"Detects differences of {share_of(offer.smallest_ratio)} or more",
+    )  # fmt: skip
 
 
 def _use(offer: Offer, is_search: bool) -> None:

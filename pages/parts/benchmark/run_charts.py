@@ -1,4 +1,4 @@
-"""Charts of a run under tabs, the one that answers its question first."""
+"""Charts of a run behind tabs, the one that answers its question first."""
 
 import math
 from collections.abc import Callable
@@ -19,12 +19,15 @@ from engine.runs import RunRecord
 from pages.parts import address
 from pages.parts.benchmark import answer_charts, answers, charts, embedding_view, quantisation_chart
 
-CHART = "run_chart"
+CHART, ALL, BY_TIME = "run_chart", "All configurations", "Samples by time"
+LARGE = 460
+"""Least height of a chart in pixels."""
+
 Make = Callable[[], go.Figure]
 
 
 def show(run: RunRecord, summary: Summary, metric: str) -> None:
-    """Draw one chart, chosen by tabs, and the samples by time below it; only the open chart is made."""
+    """Draw one chart in large, chosen by tabs whose first one answers the question; only the open chart is made."""
     found = available(run, summary, metric)
     if not found:
         return
@@ -33,8 +36,9 @@ def show(run: RunRecord, summary: Summary, metric: str) -> None:
     for name, tab in zip(found, st.tabs(list(found), **opened), strict=True):
         if tab.open:
             with tab:
-                charts.draw(found[name](), f"run_chart_{name}")
-    charts.draw(charts.strip(run, summary, metric), "run_strip")
+                figure = found[name]()
+                figure.update_layout(height=max(LARGE, figure.layout.height))
+                charts.draw(figure, f"run_chart_{name}")
 
 
 def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
@@ -43,6 +47,8 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     if not cells:
         return {}
     found: dict[str, Make] = {**_answers(run, summary, metric)}
+    if run.question == "settings":
+        found[ALL] = partial(charts.cells, run, summary, metric)
     axes = series.numeric_axes(cells)
     grid, threads = series.layouts(summary, metric), series.scaling(summary, metric)
     for axis in axes:
@@ -57,8 +63,10 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
             found[name] = partial(charts.trade_off, run, summary, axes[0], x_metric, metric)
     if len(cells) > 1 and any("pss_bytes" in cell.metrics for cell in cells):
         found["Memory"] = lambda: charts.memory(run, summary, metric)
-    found["All configurations"] = lambda: charts.cells(run, summary, metric)
-    return {**found, **_bars(run)}
+    found.setdefault(ALL, partial(charts.cells, run, summary, metric))
+    found |= _bars(run)
+    found[BY_TIME] = partial(charts.strip, run, summary, metric)
+    return found
 
 
 def _answers(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:

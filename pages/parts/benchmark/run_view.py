@@ -7,6 +7,8 @@ import numpy as np
 import streamlit as st
 
 from engine.bench.analysis import series
+from engine.bench.analysis.explanation import explanation
+from engine.bench.analysis.scatter import Scatter, scatter_of
 from engine.bench.analysis.summary import CellSummary, Summary, summarise
 from engine.errors import EngineError
 from engine.models import read_model
@@ -30,13 +32,14 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     summary = _summarised(state, metric, baseline, run)
     st.caption(_origin(run, summary))
     advice = series.advice(run, summary)
-    answers.show(answers.answer(run, summary, advice.cell))
-    if summary.disturbance.sentence:
-        st.caption(plain(summary.disturbance.sentence))
+    answers.show(answers.answer(run, summary, advice.cell), summary)
     answers.adjust(run)
-    run_actions.show(bench, run, summary, advice, edit)
     _as_good(run, summary)
+    run_actions.show(bench, run, summary, advice, edit)
+    noise = scatter_of(run.samples, summary.main_metric)
+    _noise(summary, noise)
     run_charts.show(run, summary, summary.main_metric)
+    _terms(run, summary, noise)
     _choices(run, summary)
     chosen = summary.cell(run_table.show(summary, run.id))
     if chosen is not None:
@@ -46,6 +49,24 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     else:
         limits_view.show(bench, run, _limited(summary, advice.cell))
     _machine(run)
+
+
+def _noise(summary: Summary, noise: Scatter) -> None:
+    """Draw the two kinds of noise apart: what disturbed samples from outside, and how far they vary by themselves."""
+    kinds = {"Disturbed from outside": summary.disturbance.sentence, "Varying by itself": noise.sentence}
+    with st.container(gap=None):
+        for name, sentence in kinds.items():
+            if sentence:
+                st.caption(f"**{name}** · {plain(sentence)}")
+
+
+def _terms(run: RunRecord, summary: Summary, noise: Scatter) -> None:
+    """Draw the words of the page with their meaning in this run."""
+    terms = explanation(run, summary, noise)
+    if terms:
+        with st.expander("How to read this", key="run_terms"):
+            for term in terms:
+                st.markdown(f"**{term.name}** · {plain(term.text)}")
 
 
 def _judged(run: RunRecord) -> tuple[str | None, int | None]:

@@ -12,6 +12,7 @@ from engine.samples import METRICS_BY_NAME, Metric
 from engine.stats import Interval, Verdict
 from engine.units import counted, digits, scale_of
 from pages.parts import number_columns
+from pages.parts.plain import plain
 
 Kind = Literal["good", "bad", "same", "open"]
 COLOURS: dict[str, dict[Kind, str]] = {
@@ -39,6 +40,13 @@ def words(verdict: Verdict, metric: Metric) -> str:
     if kind == "same":
         return f"{ARROWS[kind]} same within 2 %"
     return f"{ARROWS[kind]} {verdict.word} {verdict.ratio.value:.2f} ×"
+
+
+def coloured(verdict: Verdict, metric: Metric) -> str:
+    """Return a verdict as `words`, as Markdown in the colour of its kind."""
+    shade = {"good": "green", "bad": "orange"}.get(kind_of(verdict, metric))
+    told = plain(words(verdict, metric))
+    return f":{shade}[{told}]" if shade else told
 
 
 def styles(verdicts: Sequence[Verdict | None], metric: Metric) -> list[str]:

@@ -20,7 +20,7 @@ from pages.parts.plain import plain
 
 # No faster, because drawing takes processor time from the measurement.
 REFRESH_S = 2.0
-REDRAW_S = 5.0
+REDRAW_S = 4.0
 DRAWN = "watch_drawn"
 
 
@@ -44,7 +44,7 @@ def show(bench: Workbench, run: RunRecord) -> None:
     st.button(
         "Stop", type="primary", icon=":material/stop:", key="watch_stop",
         on_click=run_state.act, args=(bench.bench.stop,),
-        help="Stops immediately. Samples so far are saved, and the run can be continued",
+        help="Stops immediately; samples so far are saved, and the run can be continued",
     )  # fmt: skip
     st.caption("The model in the model bar waits during the benchmark; a trial runs after the current sample.")
     _samples(bench, run.id)
@@ -69,18 +69,17 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
 
 @st.fragment(run_every=REDRAW_S)
 def _samples(bench: Workbench, run_id: str) -> None:
-    """Draw the samples of each configuration so far; the chart is rebuilt only after a new sample."""
+    """Draw the samples so far, all configurations from the start; the chart is made anew only after a new sample."""
     running = bench.bench.running
-    if running is None or running.progress.done == 0:
-        st.caption("The first sample appears once the model is loaded and warmed up.")
+    if running is None:
         return
-    key = (run_id, running.progress.done)
+    key = (run_id, running.progress.done, running.progress.cell)
     if st.session_state.get(DRAWN, (None, None))[0] != key:
         run = bench.bench.run(run_id)
         if run is None:
             return
         summary = summarise(run)
-        st.session_state[DRAWN] = key, charts.cells(run, summary, summary.main_metric, title="Medians so far")
+        st.session_state[DRAWN] = key, charts.live(run, summary, summary.main_metric, running.progress.cell)
     charts.draw(st.session_state[DRAWN][1], "watch_cells")
 
 

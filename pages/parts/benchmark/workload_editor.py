@@ -15,6 +15,10 @@ PREFIX = "plan_"
 ASKED, TEXTS = PREFIX + "asked", PREFIX + "prompts"
 GENERATING, EMBEDDING = ("num_prompt", "num_generated", "duration_s"), ("num_texts", "num_words", "spread")
 EDITED = {*GENERATING, *EMBEDDING, "asked", "prompts", "texts"}
+ROUNDS = (
+    "A round measures every configuration once, in a new random order, so that a slow minute hits all alike. More "
+    "rounds tell smaller differences from noise."
+)
 WHICH = {"tokens": "random tokens", "prompts": "texts"}
 WHICH_TO_EMBED = {"tokens": "words of the bundled sentences", "prompts": "texts"}
 
@@ -58,6 +62,8 @@ def numbers(question: Question) -> None:
                 number("num_generated", "Generated, tokens", 0, 1 << 20, 16, "Tokens generated per prompt")
         if question != "settings":
             number("rounds", "Rounds", 1, 10_000, 1, f"Samples per configuration; a verdict needs {FIRST_LOOK}")
+    if question != "settings":
+        st.caption(ROUNDS)
 
 
 def which(question: Question) -> None:

@@ -122,6 +122,8 @@ def test_layouts_are_resolved_for_this_machine() -> None:
     assert parse_layout(f"{num_cores() + 1}xauto").resolved() == (num_cores() + 1, 1)
     assert parse_layout("2xllama-cpp-default").resolved() == (2, max(1, (os.cpu_count() or 1) // 2))
     assert Layout(2, "auto").text == "2xauto"
+    assert Layout(2, "auto").in_words == "2 processes with auto threads each"
+    assert Layout(1, 1).in_words == "1 process with 1 thread"
 
 
 def test_values_of_other_types_are_refused() -> None:

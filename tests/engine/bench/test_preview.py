@@ -95,7 +95,9 @@ def test_too_few_rounds_for_any_verdict_are_told(story_model: Path) -> None:
     assert fewest.rounds == 8 < more.rounds
     assert fewest.smallest_ratio > 1.1 >= more.smallest_ratio
     assert fewest.seconds == pytest.approx(found.seconds * 8 / 7)
-    assert preview(replace(found.plan, rounds=8)).offers == ()
+    assert found.sentence.endswith(found.shortage)
+    enough = preview(replace(found.plan, rounds=8))
+    assert (enough.offers, enough.shortage) == ((), "")
     assert preview(replace(found.plan, axes={})).offers == ()
 
 

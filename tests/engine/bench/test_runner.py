@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.bench.planning.guesses import ExpectedTurn, expected_turns
 from engine.bench.planning.plan import Cell, Plan
-from engine.bench.planning.schedule import rounds_of
+from engine.bench.planning.preview import preview
+from engine.bench.planning.schedule import rounds_of, turns_of
+from engine.bench.running.halving import Halving
 from engine.bench.running.progress import TurnTimes
 from engine.bench.running.runner import Runner, first_record
 from engine.bench.running.strategies import Rounds
@@ -223,24 +227,56 @@ def test_the_programs_that_disturbed_are_told_by_their_mean_use_while_they_did()
 
 
 @given(
-    load_s=st.floats(0, 60),
+    load_s=st.floats(0.1, 60),
     true_s=st.lists(st.floats(0.5, 8), min_size=2, max_size=9),
     wrong_by=st.floats(0.4, 2.5),
+    load_wrong_by=st.floats(0.2, 5),
     num_rounds=st.integers(4, 12),
 )
-def test_time_left_does_not_jump_for_the_loads_of_the_first_round(
-    load_s: float, true_s: list[float], wrong_by: float, num_rounds: int
+def test_the_first_turn_corrects_the_guesses_for_samples_and_for_loads(
+    load_s: float, true_s: list[float], wrong_by: float, load_wrong_by: float, num_rounds: int
 ) -> None:
-    """All guesses are wrong by the same factor: the estimate for the samples stays between the wrong guess and the
-    truth, and is exact from the second round on."""
-    times = TurnTimes({cell: seconds / wrong_by for cell, seconds in enumerate(true_s)})
+    """All guesses for samples are wrong by one factor, those for loads by another: the time left is that of the
+    guesses at first, loads included, and exact from the first turn on."""
+    guesses = {
+        cell: ExpectedTurn(seconds / wrong_by, 0.2, load_s / load_wrong_by) for cell, seconds in enumerate(true_s)
+    }
+    times = TurnTimes(guesses)
     ahead = [cell for _ in range(num_rounds) for cell in range(len(true_s))]
-    guessed, truth = times.left_s(ahead), sum(true_s) * num_rounds
-    assert guessed == pytest.approx(truth / wrong_by)
+    samples_s, loads_s = sum(true_s) * num_rounds, load_s * len(true_s)
+    assert times.left_s(ahead) == pytest.approx(samples_s / wrong_by + 0.2 * len(ahead) + loads_s / load_wrong_by)
     for turn, cell in enumerate(ahead):
-        times.add(cell, true_s[cell] + (load_s if turn < len(true_s) else 0))
-        left, rest = times.left_s(ahead[turn + 1 :]), sum(true_s[cell] for cell in ahead[turn + 1 :])
-        assert left is not None
-        assert min(1, 1 / wrong_by) * rest <= left * (1 + 1e-9) and left <= max(1, 1 / wrong_by) * rest * (1 + 1e-9)
-        if turn >= len(true_s):
-            assert left == pytest.approx(rest)
+        is_first = turn < len(true_s)
+        times.add(cell, true_s[cell] + 0.2 + is_first * load_s, true_s[cell])
+        rest_s = sum(true_s[other] + 0.2 for other in ahead[turn + 1 :])
+        rest_s += load_s * max(0, len(true_s) - turn - 1)
+        assert times.left_s(ahead[turn + 1 :]) == pytest.approx(rest_s)
+
+
+def test_a_run_that_goes_on_knows_its_samples_and_loads_again() -> None:
+    runner, _targets, reporter = make()
+    runner.run()
+    guesses = {cell: ExpectedTurn(60.0, 0.2, 5.0) for cell in range(3)}
+    seconds = {
+        cell: float(reporter.samples["duration_s"][reporter.samples["cell"] == cell].mean()) for cell in range(3)
+    }
+    times = TurnTimes(guesses, reporter.samples)
+    assert times.left_s([0, 1, 0]) == pytest.approx(2 * seconds[0] + seconds[1] + 3 * 0.2 + 2 * 5.0)
+
+
+def test_before_the_first_turn_the_time_left_is_that_of_the_preview(story_model: Path) -> None:
+    plan = Plan(model=str(story_model), axes={"layout": ("1x1", "2x1"), "parallel": (1, 4)}, rounds=8)
+    found = preview(plan)
+    times = TurnTimes(expected_turns(plan, found.cells))
+    assert times.left_s([turn.cell for turn in turns_of(plan, found.cells)]) == pytest.approx(found.seconds)
+
+
+def test_a_search_ends_with_its_time_whatever_its_turns_take() -> None:
+    plan = replace(PLAN, question="settings", budget_s=100.0)
+    clock = Clock()
+    search = Halving(plan, cells(3), no_samples(), clock=clock)
+    assert search.left_s == 100.0
+    clock.now += 30.0
+    assert search.left_s == 70.0
+    clock.now += 90.0
+    assert search.left_s == 0.0

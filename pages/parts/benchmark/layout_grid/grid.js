@@ -1,4 +1,4 @@
-// Buttons in a table: rows are instances, columns threads of each.
+// Buttons in a table: rows are processes, columns threads of each. A line below says what the one pointed at means.
 
 const mounted = new WeakMap();
 
@@ -9,12 +9,19 @@ function element(tag, name, text) {
   return made;
 }
 
+function counted(number, noun, plural = `${noun}s`) {
+  return `${number} ${number === 1 ? noun : plural}`;
+}
+
 class Grid {
   constructor(parent) {
     this.root = element("div", "root");
     parent.append(this.root);
     this.root.addEventListener("click", (event) => this.toggle(event.target.closest("button")));
     this.root.addEventListener("keydown", (event) => this.walk(event));
+    for (const kind of ["pointerover", "focusin"]) {
+      this.root.addEventListener(kind, (event) => this.explain(event.target.closest("button")));
+    }
   }
 
   update({ data, setTriggerValue }) {
@@ -44,21 +51,32 @@ class Grid {
         cell.append(this.button(instances, threads, isWithin));
       });
     });
-    const across = element("p", "across", "threads per instance →");
-    const down = element("span", "down", "instances ↓");
+    const across = element("p", "across", "threads of each →");
+    const down = element("span", "down", "processes ↓");
     across.prepend(down);
     const legend = element("p", "legend");
-    legend.append(element("i"), `${cores} ${cores === 1 ? "core" : "cores"}: beyond the line threads share cores`);
-    this.root.replaceChildren(across, table, legend);
+    legend.append(element("i"), `${counted(cores, "core")}: beyond the line threads share cores`);
+    this.meaning = element("p", "meaning", "");
+    this.root.replaceChildren(across, table, legend, this.meaning);
+    this.explain(table.querySelector("[aria-pressed=true]") ?? table.querySelector("button"));
   }
 
   button(instances, threads, isWithin) {
     const made = element("button", "", `${instances}×${threads}`);
     made.type = "button";
     made.dataset.layout = `${instances}x${threads}`;
-    made.title = `${instances} × ${threads} = ${instances * threads} threads${isWithin ? "" : ", more than the cores"}`;
+    made.title = `${this.words(instances, threads)}${isWithin ? "" : ", more threads than cores"}`;
     made.ariaPressed = String(this.chosen.has(made.dataset.layout));
     return made;
+  }
+
+  words(instances, threads) {
+    const processes = counted(instances, "process", "processes");
+    return `${processes} with ${counted(threads, "thread")}${instances === 1 ? "" : " each"}`;
+  }
+
+  explain(button) {
+    if (button) this.meaning.textContent = `${button.textContent}: ${button.title}`;
   }
 
   toggle(button) {

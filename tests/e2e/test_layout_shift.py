@@ -1,0 +1,71 @@
+"""Layout shift while a page loads: the sum of all that the browser reports, with the sidebar open and closed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.e2e.conftest import Server, is_settled
+
+pytestmark = pytest.mark.slow
+
+MOST = 0.1
+"""The largest cumulative layout shift that counts as good (web.dev, Core Web Vitals)."""
+
+QUIET_MS = 1500
+"""Time without any shift after which a page has been drawn: charts and tables come last."""
+
+PAGES = {
+    "Benchmark plan": ("Benchmark", "/benchmark?question=speed"),
+    "Benchmark run": ("Benchmark", "/benchmark"),
+    "Prompt lab": ("Prompt lab", "/"),
+    "Compare": ("Compare", "/compare"),
+    "Traffic": ("Traffic", "/traffic"),
+    "History": ("History", "/history"),
+    "Cost": ("Cost", "/cost"),
+    "Models": ("Models", "/models"),
+    "Embeddings": ("Embeddings", "/embeddings"),
+}
+NOTE_SHIFTS = (Path(__file__).parent / "layout_shift.js").read_text("utf-8")
+
+
+@pytest.fixture(scope="module", params=["open", "closed"])
+def loading(request: pytest.FixtureRequest, browser: Browser, kept: Server) -> Iterator[BrowserContext]:
+    """A profile that notes shifts; its sidebar is as a person left it."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(60_000)
+    context.add_init_script(NOTE_SHIFTS)
+    page = context.new_page()
+    page.goto(kept.url + "/benchmark?question=speed")
+    page.get_by_role("heading", name="Benchmark", exact=True).wait_for()
+    is_settled(page)
+    if request.param == "closed":
+        page.get_by_test_id("stSidebar").hover()
+        page.get_by_test_id("stSidebarCollapseButton").get_by_role("button").click()
+        expect(page.get_by_test_id("stSidebar")).to_have_attribute("aria-expanded", "false")
+    page.close()
+    yield context
+    context.close()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_hardly_anything_moves_while_a_page_loads(kept: Server, loading: BrowserContext, name: str) -> None:
+    title, path = PAGES[name]
+    page = loading.new_page()
+    page.goto(kept.url + path)
+    page.get_by_role("heading", name=title, exact=True).wait_for()
+    is_settled(page)
+    shifts = settled_shifts(page)
+    page.close()
+    assert sum(shift["score"] for shift in shifts) <= MOST, shifts
+
+
+def settled_shifts(page: Page) -> list[dict[str, float]]:
+    """The shifts of a page, once none has come for a while."""
+    found: list[dict[str, float]] = page.evaluate("layoutShifts")
+    while True:
+        page.wait_for_timeout(QUIET_MS)
+        before, found = found, page.evaluate("layoutShifts")
+        if len(found) == len(before):
+            return found
