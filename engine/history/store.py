@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from engine.comparing.branch_tree import TokenPath
 from engine.errors import HistoryError
-from engine.history import columns, comparisons, conversations, marks, runs, vectors
+from engine.history import activity, columns, comparisons, conversations, marks, runs, vectors
 from engine.history.api_trials import ApiTrials
 from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
@@ -35,8 +35,8 @@ class History:
     All methods may be called from any thread. `record` returns at once; the trial is on disk when its future is done,
     and is stored whole or not at all. A trial that is already stored is not stored again. `runs` has the benchmarks,
     `comparisons` the groups of compared trials, `conversations` the chats among the trials, `vectors` the embeddings
-    for similarity search, `find` searches runs and trials, `marks` has people's stars, notes and tags, `console` runs
-    their SQL, `file` gives the rest of this package read and write access.
+    for similarity search, `find` searches runs and trials, `activity` says what was run in a week, `marks` has people's
+    stars, notes and tags, `console` runs their SQL, `file` gives the rest of this package read and write access.
     """
 
     def __init__(self, file: DatabaseWriter, most_api_bytes: int | None = None) -> None:
@@ -48,6 +48,7 @@ class History:
         self.comparisons = comparisons.Comparisons(file)
         self.conversations = conversations.Conversations(file)
         self.vectors = vectors.Vectors(file)
+        self.activity = activity.Activity(file)
         self.console = Console(file)
         self._api_trials = ApiTrials(file, _insert, most_api_bytes)
         self._lender = Lender(file)
