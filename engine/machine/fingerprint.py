@@ -25,10 +25,17 @@ _PATIENCE_S = 60
 def fingerprint(build: str = "") -> dict[str, Any]:
     """Return what determines the speed of a model on this machine, as plain values for JSON.
 
+    That is the machine itself and, as `llama`, versions, commit, compiler and features of llama.cpp's libraries (those
+    in the folder `build` if given). Raises ConfigError where these cannot be loaded.
+    """
+    return {**hardware(), "llama": about_llama(build)}
+
+
+def hardware() -> dict[str, Any]:
+    """Return the part of the fingerprint that is read without a child process.
+
     cpu_quota: cores' worth of time granted by the control group, None without a limit; governor: empty where the system
-    has none; huge_pages: which programs get them (always: all, madvise: those that ask, never), empty without them;
-    llama: versions, commit, compiler and features of the libraries (those in the folder `build` if given). Raises
-    ConfigError where these cannot be loaded.
+    has none; huge_pages: which programs get them (always: all, madvise: those that ask, never), empty without them.
     """
     quota = cpu_quota()
     return {
@@ -42,7 +49,6 @@ def fingerprint(build: str = "") -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "system": f"{platform.system()} {platform.release()}",
         "architecture": platform.machine(),
-        "llama": about_llama(build),
     }
 
 

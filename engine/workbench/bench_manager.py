@@ -13,6 +13,7 @@ from engine.bench.measurement.ceiling import ceiling_key, prefill_ceiling
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
+from engine.bench.planning.schedule import MOST_REPEATS
 from engine.bench.running.session import Session
 from engine.csv_cells import escaped
 from engine.errors import ConfigError, HistoryError
@@ -78,9 +79,12 @@ class BenchManager:
         task = self._runs.running
         return task.now if task is not None else None
 
-    def start(self, plan: Plan) -> str:
-        """Measure a plan in the background; return the run's id. Raises ConfigError, ModelError, MemoryRefused."""
-        return self._start(plan)
+    def start(self, plan: Plan, *, most_repeats: int = MOST_REPEATS) -> str:
+        """Measure a plan in the background; return the run's id. Raises ConfigError, ModelError, MemoryRefused.
+
+        most_repeats: as for a Session.
+        """
+        return self._start(plan, most_repeats=most_repeats)
 
     def resume(self, run_id: str) -> str:
         """Resume a stopped or interrupted run without repeating its samples; return its id."""
@@ -147,9 +151,9 @@ class BenchManager:
         task = self._runs.running
         return task.session if task is not None else None
 
-    def _start(self, plan: Plan, before: RunRecord | None = None) -> str:
+    def _start(self, plan: Plan, before: RunRecord | None = None, *, most_repeats: int = MOST_REPEATS) -> str:
         keeper = HistoryKeeper(self._kept.history, self._kept.failed)
-        session = Session(plan, keeper, before=before, between=self._let_others_go_first)
+        session = Session(plan, keeper, before=before, between=self._let_others_go_first, most_repeats=most_repeats)
         task = BenchRun(session, keeper, lambda task: self._measure(task, session, keeper))
         self._runs.start(task, lambda: self._machine.acquire(task.name, "benchmark"))
         return session.id
@@ -361,17 +365,28 @@ class BenchManager:
             "Measuring this machine", "measurement", lambda task: self._measure_limits(model, num_prompt, task.update)
         )
 
-    def _measure_limits(self, model: str, num_prompt: int, tell: Callable[[float], None]) -> None:
+    def known_limits(self, on_progress: Callable[[float], object]) -> Limits:
+        """Return the limits of this machine, measured first where they are not known; `on_progress` gets 0 to 1.
+
+        Takes a few seconds. The caller has exclusive use of the machine. Raises HistoryError where they cannot be read
+        or saved.
+        """
         known = self.limits()
-        limits = known or measure_limits(on_progress=lambda share: tell(0.3 * share if model else share))
+        return known if known is not None else self._save_limits(measure_limits(on_progress=on_progress))
+
+    def _measure_limits(self, model: str, num_prompt: int, tell: Callable[[float], None]) -> None:
+        limits = self.known_limits(lambda share: tell(0.3 * share if model else share))
         if model:
             file = read_model(Path(model))
             best = prefill_ceiling(file, num_prompt, lambda share: tell(0.3 + 0.7 * share))
-            limits = limits.with_prefill(ceiling_key(file, num_prompt), best)
+            self._save_limits(limits.with_prefill(ceiling_key(file, num_prompt), best))
+
+    def _save_limits(self, limits: Limits) -> Limits:
         self._limits = limits
         history = self._kept.history
         if history is not None:
             history.runs.save_limits(limits.machine_hash, limits.to_dict())
+        return limits
 
 
 def _samples_csv(run: RunRecord) -> bytes:

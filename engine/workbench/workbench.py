@@ -24,6 +24,7 @@ from engine.workbench.embedding_manager import EmbeddingManager
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.import_manager import ImportManager
 from engine.workbench.load_order_manager import LoadOrderManager
+from engine.workbench.machine_card_manager import MachineCardManager
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_diffs import DiffManager
 from engine.workbench.model_files import ModelFiles
@@ -60,6 +61,7 @@ class Workbench:
         self.load_order = LoadOrderManager(self.model_manager, self.machine)
         self.tokenizer = TokenizerManager(self.machine)
         self.bench = BenchManager(settings, self.model_manager, self.kept, self.machine, self.importer)
+        self.cards = MachineCardManager(settings, self.model_manager, self.bench, self.machine)
         self.importing = ImportManager(self.importer, self.machine)
         self.embedding = EmbeddingManager(self.machine)
         self.backends = BackendManager(self.machine, self.embedding.release)
@@ -124,9 +126,9 @@ class Workbench:
             self._is_closed = True
             self.machine.close()
             parts = (
-                self.importing, self.importer, self.files, self.load_order, self.backends, self.bench, self.compare,
-                self.probable, self.replays, self.diffs, self.trials, self.tokenizer, self.meaning, self.embedding,
-                self.model_manager,
+                self.importing, self.importer, self.files, self.load_order, self.backends, self.cards, self.bench,
+                self.compare, self.probable, self.replays, self.diffs, self.trials, self.tokenizer, self.meaning,
+                self.embedding, self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:

@@ -1,4 +1,4 @@
-"""Preset plans: one per question, one of two minutes, one for comparing machines."""
+"""Preset plans: one per question, one of two minutes, one for comparing machines; and one of less than a minute."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 from engine.bench.planning.candidates import planned_cells, settings_plan
 from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.feasibility import Feasibility
-from engine.bench.planning.guesses import guess
+from engine.bench.planning.guesses import SHORTEST_SAMPLE_S, guess
 from engine.bench.planning.plan import ARMS, Plan
 from engine.bench.planning.preview import preview
 from engine.embedding.backends import usable
@@ -36,6 +36,17 @@ _QUICK = (
 )
 """Maximum layouts, sequences, tokens of a prompt, tokens generated: the first row that fits into the time is used."""
 
+MINUTE_S = 50.0
+"""Estimated seconds that `minute_plan` stays within where it can."""
+
+_MINUTE = (
+    (2, (1, 4, 16), 64, 32),
+    (1, (1, 4, 16), 64, 32),
+    (1, (1, 4), 32, 16),
+    (1, (1,), 16, 8),
+)
+"""As _QUICK, with numbers of users in the place of sequences."""
+
 _USERS_S = 5.0, 60.0
 _TIMEOUT_SAMPLES = 5
 _LONGEST_TIMEOUT_S = 86_400
@@ -52,6 +63,33 @@ def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {quoted(name)}; known: {', '.join(PRESETS)}")
     return with_timeout(PRESETS[name](str(model), cores or num_cores()))
+
+
+def minute_plan(model: str | Path, *, share_weights: bool, cores: int | None = None) -> Plan:
+    """Return the plan of a machine's card: layouts × numbers of users, as many as fit into 50 seconds.
+
+    The first configuration is one process with all cores and one user. The two rounds give figures and no verdict.
+    share_weights, cores: as in a PoolSpec and in `preset`.
+    """
+    usable = cores or num_cores()
+    for num_layouts, users, num_prompt, num_generated in _MINUTE:
+        plan = Plan(
+            name="Your machine in 60 seconds",
+            question="users",
+            model=str(model),
+            axes={"layout": layouts(usable, num_layouts), "users": users},
+            pool={"parallel": max(users), "share_weights": share_weights},
+            workload={
+                "num_prompt": num_prompt,
+                "num_generated": num_generated,
+                "arrival": "users",
+                "duration_s": SHORTEST_SAMPLE_S,
+            },
+            rounds=2,
+        )
+        if preview(plan).seconds <= MINUTE_S:
+            break
+    return with_timeout(plan)
 
 
 def with_timeout(plan: Plan) -> Plan:

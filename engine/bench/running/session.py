@@ -15,9 +15,11 @@ from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.guesses import expected_turns
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
+from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
 from engine.bench.running.runner import Runner, first_record
+from engine.bench.running.strategies import Rounds, Strategy
 from engine.bench.running.tuning import Tuning
 from engine.errors import ConfigError
 from engine.ids import new_id
@@ -48,8 +50,9 @@ class Keeper(Protocol):
 class Session:
     """A run that can be watched and stopped from other threads; `run` measures it in the calling thread.
 
-    `before`: the run to continue, whose plan is the same or has fewer rounds. `between`: see Runner. Raises ConfigError
-    where no configuration of the plan can run.
+    `before`: the run to continue, whose plan is the same or has fewer rounds. `between`: see Runner. most_repeats: of
+    samples since the last good control, see `strategies.Rounds`; a search for settings has its own rule. Raises
+    ConfigError where no configuration of the plan can run.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Session:
         *,
         before: RunRecord | None = None,
         between: Callable[[], object] = lambda: None,
+        most_repeats: int = MOST_REPEATS,
     ) -> None:
         self.plan, self._keeper = plan, keeper
         self._cells = planned_cells(plan)
@@ -76,12 +80,18 @@ class Session:
             self._cells,
             self._targets,
             keeper,
-            strategy=self._tuning.strategy(self._run.samples) if self._tuning else None,
+            strategy=self._strategy(most_repeats),
             samples=self._run.samples,
             records=self._run.cells,
             between=between,
             expected=expected_turns(plan, self._cells),
         )
+
+    def _strategy(self, most_repeats: int) -> Strategy:
+        samples = self._run.samples
+        if self._tuning is not None:
+            return self._tuning.strategy(samples)
+        return Rounds(turns_of(self.plan, self._cells), self._cells, samples, most_repeats=most_repeats)
 
     @property
     def id(self) -> str:

@@ -47,12 +47,19 @@ class Rounds:
     """Fixed order of turns, less those that `samples` of an earlier part of the run already fill.
 
     When a sample of the control deviates by more than ALLOWED_DRIFT from the median of those before, everything since
-    the last good one is measured again. After MOST_REPEATS times the machine has changed rather than stumbled: the
+    the last good one is measured again. After `most_repeats` times the machine has changed rather than stumbled: the
     samples taken then count, later ones of the control are compared with the new speed, and `says` reports it.
     """
 
-    def __init__(self, turns: Sequence[Turn], cells: Sequence[PlannedCell], samples: Samples) -> None:
-        self._cells = cells
+    def __init__(
+        self,
+        turns: Sequence[Turn],
+        cells: Sequence[PlannedCell],
+        samples: Samples,
+        *,
+        most_repeats: int = MOST_REPEATS,
+    ) -> None:
+        self._cells, self._most_repeats = cells, most_repeats
         self._turns = deque(_open(turns, samples))
         anchors = samples[samples["is_anchor"] & ~samples["is_replaced"]]
         self._anchors = [speed for sample in anchors if (speed := speed_of(sample)) is not None]
@@ -87,7 +94,7 @@ class Rounds:
         if abs(drift) <= ALLOWED_DRIFT:
             self._accept(newest, speed)
             return []
-        if self._num_repeats == MOST_REPEATS:
+        if self._num_repeats == self._most_repeats:
             self._changes.append(drift)
             self._anchors.clear()
             self._accept(newest, speed)
@@ -117,8 +124,10 @@ class Rounds:
         if not self._changes:
             return ""
         changes = ", ".join(map(change, self._changes))
+        if self._most_repeats:
+            changes += f", {self._most_repeats + 1} times in a row"
         return (
-            f"The machine's speed changed during the run: the control by {changes}, {MOST_REPEATS + 1} times in a row. "
+            f"The machine's speed changed during the run: the control by {changes}. "
             "Comparisons within rounds remain valid; single figures depend on when they were measured."
         )
 

@@ -11,7 +11,7 @@ from engine.bench.planning import feasibility
 from engine.bench.planning.candidates import default_threads, settings_plan
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import ARMS, GOALS, Goal, Plan
-from engine.bench.planning.presets import PRESETS, QUICK_S, layouts, preset
+from engine.bench.planning.presets import MINUTE_S, PRESETS, QUICK_S, layouts, minute_plan, preset
 from engine.bench.planning.preview import preview
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.errors import ConfigError
@@ -208,6 +208,23 @@ def test_quick_asks_less_of_a_large_model(large_model: Path, monkeypatch: pytest
     assert found.refused == ()
     assert found.seconds <= QUICK_S
     assert len(found.cells) >= 2
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 64])
+def test_the_plan_of_a_card_takes_less_than_a_minute_and_begins_with_one_user(cores: int, story_model: Path) -> None:
+    plan = minute_plan(story_model, share_weights=True, cores=cores)
+    found = preview(plan)
+    assert found.refused == () and found.seconds <= MINUTE_S
+    first = cells_of(plan)[0]
+    assert (first.settings["layout"], first.workload.users) == (f"1x{cores}", 1)
+    assert first.pool.share_weights and first.pool.parallel >= max(plan.axes["users"])
+    assert Plan.from_dict(plan.to_dict()) == plan
+
+
+def test_the_plan_of_a_card_asks_less_of_a_large_model(large_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.models.memory.available_memory", lambda: 64 << 30)
+    found = preview(minute_plan(large_model, share_weights=True, cores=2))
+    assert found.refused == () and found.seconds <= MINUTE_S
 
 
 def test_time_for_a_sample_grows_with_the_model(

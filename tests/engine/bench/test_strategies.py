@@ -69,6 +69,17 @@ def test_a_machine_that_changed_for_good_is_accepted_after_two_more_tries() -> N
     assert "−30 %" in strategy.says
 
 
+def test_without_repeats_a_changed_machine_is_accepted_at_once_and_told() -> None:
+    whole, _strategy, _targets = run(lambda _now: 1.0)
+    strategy = Rounds(TURNS, cells(NUM_CELLS), whole[:8], most_repeats=0)
+    ahead = strategy.ahead(whole[:8], ())
+    slow = whole[7:8].copy()
+    slow["position"], slow["is_anchor"], slow["tokens_per_s"] = 8, True, 50.0
+    assert strategy.review(np.concatenate([whole[:8], slow])) == []
+    assert strategy.ahead(whole[:8], ()) == ahead
+    assert strategy.says.startswith("The machine's speed changed during the run: the control by −50 %. ")
+
+
 def test_continuing_knows_the_anchors_so_far() -> None:
     whole, _strategy, _targets = run(lambda _now: 1.0)
     part = whole[:8]
