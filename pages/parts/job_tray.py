@@ -14,7 +14,7 @@ from pages.parts.plain import plain
 from pages.parts.prompt_lab import diff_address
 
 REFRESH_S, WHILE_MEASURING_S, PROGRESS_REFRESH_S = 1.0, 5.0, 0.4
-LAB, BENCHMARK, COMPARE = "prompt_lab", "benchmark", "compare"
+OVERVIEW, LAB, BENCHMARK, COMPARE = "overview", "prompt_lab", "benchmark", "compare"
 HISTORY, MODELS, EMBEDDINGS = "history", "models", "embeddings"
 """Pages on which running tasks can be watched."""
 
@@ -52,8 +52,10 @@ def jobs(bench: Workbench) -> Iterator[Job]:
     benchmark, comparison, file = bench.bench.running, bench.compare.running, bench.files.task
     loads, backends, meaning = bench.load_order.running, bench.backends.running, bench.meaning.reading
     prepared, imported = bench.bench.background.running, bench.importing.running
-    replay, diff = bench.replays.running, bench.diffs.running
-    if benchmark is not None and bench.bench.task is not None:
+    replay, diff, card = bench.replays.running, bench.diffs.running, bench.cards.running
+    if card is not None:
+        yield Job("This machine", "", OVERVIEW, {}, card)
+    elif benchmark is not None and bench.bench.task is not None:
         yield Job("Benchmark", SWEEPS[benchmark.plan.question], BENCHMARK, {"run": benchmark.run_id}, bench.bench.task)
     if comparison is not None:
         yield Job("Comparison", "", COMPARE, {"comparison": comparison.record.id}, comparison)

@@ -166,7 +166,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture
 def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
-    """Opens an address and waits until the page can be used; page errors fail the test."""
+    """Opens an address and waits until the page can be used, the Prompt lab by default; page errors fail the test."""
     errors: list[str] = []
     pages: list[Page] = []
 
@@ -175,6 +175,9 @@ def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
         pages.append(page)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(url)
+        page.get_by_role("heading", name=re.compile(f"^({title}|Overview)$")).first.wait_for()
+        if title == "Prompt lab" and page.url.endswith("/overview"):  # where a server that has been used opens
+            page.get_by_role("link", name=title).first.click()
         page.get_by_role("heading", name=title, exact=True).wait_for()
         return page
 

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from engine.models import shipped
 from tests.e2e.conftest import Server, is_settled
 
 pytestmark = pytest.mark.slow
+RECORDED = next(shipped("demo").glob("*.trial")).stem
 PAGES = {
-    "Prompt lab": "/",
+    "Overview": "/overview",
+    "Prompt lab": f"/?trial={RECORDED}",
     "Compare": "/compare",
     "Traffic": "/traffic",
     "Benchmark": "/benchmark?question=speed",

@@ -160,7 +160,7 @@ def test_a_model_that_is_removed_while_it_is_loaded(stocked: Server, open_page: 
     path.unlink()
     page.reload()
     expect(page.get_by_role("alert").filter(has_text="leaving <b>.gguf")).to_be_visible()
-    page.goto(f"{stocked.url}/?")
+    page.get_by_role("link", name="Prompt lab").click()
     page.get_by_role("heading", name="Prompt lab", exact=True).wait_for()
     page.get_by_role("button", name=RUN).click()
     expect(page.get_by_text(re.compile("tok/s")).first).to_be_visible()

@@ -27,6 +27,10 @@ XSRF = "_streamlit_xsrf"
 SCRIPT_ENDS = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_FRAGMENT_RUN_SUCCESSFULLY)
 
 
+STAYS = "stays=1"
+"""A query with which the address opens the Prompt lab, also where something was run before."""
+
+
 class Page:
     """One tab. Every method returns once the script has ended; each raises Failure where that takes longer than it may.
 
@@ -34,7 +38,7 @@ class Page:
     """
 
     def __init__(self, url: str, name: str = "", query: str = "", *, most_s: float = MOST_S) -> None:
-        self.url, self.name, self.query, self.most_s = url, name, query, most_s
+        self.url, self.name, self.query, self.most_s = url, name, query or ("" if name else STAYS), most_s
         self.elements: dict[tuple[int, ...], Element] = {}
         self._fragments: dict[str, str] = {}
         self._states: dict[str, WidgetState] = {}

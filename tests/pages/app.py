@@ -9,9 +9,16 @@ ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] \u202egnp"
 
 
+def frame() -> AppTest:
+    """The router in a session that has begun: a new one may open on the Overview, see `pages/router.py`."""
+    at = AppTest.from_file(str(ROUTER), default_timeout=60)
+    at.session_state["router_opened"] = True
+    return at
+
+
 def open_page(script: str, title: str, **query: str) -> AppTest:
     """The page of a script at an address; its title says that it was drawn."""
-    at = AppTest.from_file(str(ROUTER), default_timeout=60)
+    at = frame()
     for name, value in query.items():
         at.query_params[name] = value
     at = at.switch_page(script).run()

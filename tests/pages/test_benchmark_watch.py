@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 from engine.bench.planning.plan import Plan
 from engine.errors import HistoryError
 from pages.parts.plain import plain
-from tests.pages.app import ROUTER, address, open_page, press, primary, said
+from tests.pages.app import address, frame, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.waiting import until
 
@@ -49,7 +49,7 @@ def test_what_is_not_kept_is_said_while_it_runs_and_afterwards(manager: Scripted
 
 def test_the_tray_is_on_every_page(manager: ScriptedManager, plan: Plan) -> None:
     manager.begin(make_run(replace(plan, rounds=2)), plan, done=14, total=36, left_s=372)
-    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at = frame().run()
     assert [title.value for title in at.title] == ["Prompt lab"]
     assert "6 min left" in [caption.value for caption in at.sidebar.caption]
     press(at, "tray_stop_Benchmark")

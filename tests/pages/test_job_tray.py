@@ -17,11 +17,11 @@ from engine.workbench import Workbench
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_files import FileTask, ModelFiles
 from pages.parts import job_tray
+from tests.pages.app import frame
 from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.scripted_task import ScriptedTask
 from tests.waiting import until
 
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 WITHIN_S = 30.0
 
 
@@ -34,7 +34,7 @@ def manager(bench: Workbench, manager: ScriptedManager, monkeypatch: pytest.Monk
 
 
 def opened() -> AppTest:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at = frame().run()
     assert [title.value for title in at.title] == ["Prompt lab"]
     return at
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from engine.models import read_model
 from engine.units import quantity
 from engine.workbench import Workbench
 from pages.parts.model_bar import phase_text, threads_text
 from pages.parts.plain import plain
+from tests.pages.app import frame
 from tests.waiting import until
 
 IN_USE = {
@@ -24,7 +24,6 @@ IN_USE = {
     "adaptive, instances apart": (None, 2, [1, 2], "2 × 2 threads, 1 to 2 in use"),
     "no worker just now": (None, 1, [], "1 × 2 threads"),
 }
-ROUTER = Path(__file__).parents[2] / "pages" / "router.py"
 
 
 @pytest.mark.parametrize("case", IN_USE)
@@ -49,7 +48,7 @@ def test_a_long_step_says_since_when(phase: str, phase_s: float, told: str) -> N
 def test_the_machine_is_shown_while_a_worker_stands_still(bench: Workbench) -> None:
     pool, _ = bench.model.loaded()
     (worker,) = pool.workers()
-    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at = frame().run()
     os.kill(worker.pid, signal.SIGSTOP)
     try:
         at.button(key="model_machine").click().run()
@@ -69,7 +68,7 @@ def folder(models_folder: Path, story_model: Path) -> Path:
 
 
 def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, folder: Path) -> None:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at = frame().run()
     at.button(key="model_change").click().run()
     assert not at.exception, at.exception
     box, path = at.selectbox(key="pick_file"), bench.model.path
@@ -93,7 +92,7 @@ def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, 
 def test_a_field_out_of_range_is_named_as_it_stands_there_and_nothing_can_be_loaded(
     bench: Workbench, label: str, value: int, told: str
 ) -> None:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at = frame().run()
     at.button(key="model_change").click().run()
     (field,) = [one for one in at.number_input if one.label == label]
     assert field.min is field.max is None, "a browser keeps back what lies beyond the bounds"
@@ -105,7 +104,7 @@ def test_a_field_out_of_range_is_named_as_it_stands_there_and_nothing_can_be_loa
 
 
 def test_a_dialog_stays_open_while_the_page_runs_again(bench: Workbench, folder: Path) -> None:
-    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at = frame().run()
     assert not [box for box in at.selectbox if box.key == "pick_file"]
     at.button(key="model_change").click().run()
     at.run()
@@ -120,7 +119,7 @@ def test_a_dialog_stays_open_while_the_page_runs_again(bench: Workbench, folder:
 def test_a_model_that_ended_by_itself_is_said_and_loaded_again(bench: Workbench) -> None:
     engine, _ = bench.model.loaded()
     engine.close("its worker could not be replaced")
-    at = AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    at = frame().run()
     assert not at.exception, at.exception
     assert any(plain("is no longer loaded: its worker could not be replaced") in one.value for one in at.error)
     at.button(key="model_again").click().run()

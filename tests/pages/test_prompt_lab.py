@@ -17,6 +17,7 @@ from engine.workbench.trials import Draft, Trial
 from pages.parts.plain import plain
 from pages.parts.sampling_editor import NUMBERS, SAMPLING_LABELS
 from pages.parts.snippets import as_python, as_shell
+from tests.pages.app import frame
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def idle(bench: Workbench) -> None:
 
 
 def page(**query: str) -> AppTest:
-    at = AppTest.from_file(str(ROOT / "pages" / "router.py"), default_timeout=60)
+    at = frame()
     for name, value in query.items():
         at.query_params[name] = value
     return at.run()

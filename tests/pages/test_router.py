@@ -8,10 +8,11 @@ from streamlit.testing.v1 import AppTest
 from engine.errors import HistoryError, ModelError
 from engine.history.database_writer import DatabaseWriter
 from engine.workbench import Workbench
-from tests.pages.app import ROUTER, open_page
+from tests.pages.app import frame, open_page
 from tests.pages.conftest import wait_for_model
 
 READS_HISTORY = {
+    "overview": "Overview",
     "prompt_lab": "Prompt lab",
     "compare": "Compare",
     "benchmark": "Benchmark",
@@ -22,7 +23,7 @@ READS_HISTORY = {
 
 
 def page() -> AppTest:
-    return AppTest.from_file(str(ROUTER), default_timeout=60).run()
+    return frame().run()
 
 
 def test_the_page_opens_with_its_title_and_the_model(bench: Workbench) -> None:
@@ -74,7 +75,7 @@ def test_a_history_that_fails_anywhere_is_an_error_on_the_page(
 
     with monkeypatch.context() as broken:
         broken.setattr(DatabaseWriter, "reading", fail)
-        at = AppTest.from_file(str(ROUTER), default_timeout=60).switch_page(f"{name}.py").run()
+        at = frame().switch_page(f"{name}.py").run()
         assert not at.exception, at.exception
         assert "the disk is gone" in " ".join(error.value for error in at.error)
     assert not [error for error in open_page(f"{name}.py", title).error if "the disk is gone" in error.value]

@@ -1,0 +1,105 @@
+"""This machine's card on the page: its facts, the measurement behind them, and the forms in which it is shared."""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from engine.errors import EngineError
+from engine.tasks import Task
+from engine.workbench import Workbench
+from engine.workbench.machine_card import MachineCard
+from engine.workbench.machine_facts import Fact, facts_of
+from engine.workbench.overview import machine_facts
+from pages.parts import job_tray
+from pages.parts.models import file_task
+from pages.parts.notice import attempt, notice, of_this
+from pages.parts.overview import card_file
+from pages.parts.plain import plain
+
+REFRESH_S = 0.5
+ERROR = "overview_error"
+SHARE_WIDTH = 420
+
+
+def show(bench: Workbench) -> None:
+    """Draw the card, and below it the measurement or what can be done with the card."""
+    st.subheader("This machine", anchor=False)
+    card, facts = _found(bench)
+    st.html(f'<div class="ov">{card_file.table(facts)}</div>')
+    if card is not None:
+        st.html(f'<div class="ov">{card_file.conditions(card)}</div>')
+    task = bench.cards.running
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="overview_actions"):
+        if task is not None:
+            _progress(bench)
+        else:
+            _actions(bench, card, facts)
+    _ended(bench)
+
+
+def _found(bench: Workbench) -> tuple[MachineCard | None, Sequence[Fact]]:
+    """Return the card and the facts; where the kept cards or the history cannot be read, the reason is drawn."""
+    card = None
+    try:
+        card = bench.cards.card()
+        return card, machine_facts(bench, card)
+    except EngineError as error:
+        notice(error)
+        return card, facts_of(card)
+
+
+def _actions(bench: Workbench, card: MachineCard | None, facts: Sequence[Fact]) -> None:
+    is_ready = bench.model.engine is not None and file_task.is_free(bench)
+    st.button(
+        "Measure this machine · 60 s" if card is None else "Measure again · 60 s", icon=":material/speed:",
+        type="primary" if card is None else "secondary", key="overview_measure", disabled=not is_ready,
+        on_click=attempt, args=(ERROR, bench.cards.start),
+        help="Measures memory bandwidth, and this model with 1 to 16 users; use nothing else meanwhile",
+    )  # fmt: skip
+    if card is not None:
+        _share(card, facts)
+        st.page_link(
+            "benchmark.py", label="Samples", icon=":material/table_rows:", query_params={"run": card.run_id},
+            help="The run with every sample behind these figures",
+        )  # fmt: skip
+    st.page_link(
+        "benchmark.py", label="Search for the best settings", icon=":material/tune:",
+        query_params={"question": "settings"},
+    )  # fmt: skip
+
+
+def _share(card: MachineCard, facts: Sequence[Fact]) -> None:
+    with st.popover("Share", icon=":material/ios_share:", key="overview_share"), st.container(width=SHARE_WIDTH):
+        st.caption("As text: copy it with the button at its corner")
+        st.code(card_file.text(card, facts), language=None, wrap_lines=True)
+        for label, icon, ending, mime, make in (
+            ("Image (SVG)", "image", "svg", "image/svg+xml", card_file.svg),
+            ("HTML page, works offline", "public", "html", "text/html", card_file.html),
+        ):
+            st.download_button(
+                label, make(card, facts), f"this-machine.{ending}", mime, key=f"overview_share_{ending}",
+                icon=f":material/{icon}:", on_click="ignore", width="stretch",
+            )  # fmt: skip
+
+
+@st.fragment(run_every=REFRESH_S)
+def _progress(bench: Workbench) -> None:
+    task = bench.cards.running
+    if task is None:
+        st.rerun()
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.progress(task.share, plain(f"{task.doing} · {job_tray.left(task)}"))
+        st.button("Stop", icon=":material/stop:", type="tertiary", key="overview_stop", on_click=bench.cards.stop)
+
+
+def _ended(bench: Workbench) -> None:
+    """Show why a measurement could not start, or why the last one has no card."""
+    task: Task[MachineCard] | None = bench.cards.last
+    error = of_this(ERROR, bench.model.path)
+    if error is not None:
+        notice(error)
+    elif task is not None and not task.is_running and task.error is not None:
+        if task.state == "stopped":
+            st.caption(plain(f"{task.error} Its samples are kept as a run."))
+        else:
+            notice(task.error)
