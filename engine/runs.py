@@ -77,7 +77,7 @@ class TrendPoint:
     """Trend point of one configuration in one run: the median over rounds with its 95 % confidence interval.
 
     by_round: the median of each round. machine, versions: as in RunRecord; machine_hash: the fingerprint's hash, empty
-    where the run has none.
+    where the run has none. name, note: of the run.
     """
 
     run_id: str
@@ -89,6 +89,8 @@ class TrendPoint:
     high: float
     by_round: Mapping[int, float]
     machine: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    note: str = ""
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:

@@ -1,19 +1,30 @@
-"""History page: find runs and trials, rank this machine among others, query in SQL, import and export."""
+"""History page: find runs and trials, put them into reports, rank this machine, query in SQL, import and export."""
 
 import streamlit as st
 
 from engine.errors import EngineError
 from engine.history import History
 from engine.workbench import Workbench, current
-from pages.parts.history import import_export, reference_view, runs_view, sql_view, trials_view, view
+from pages.parts.history import (
+    import_export,
+    reference_view,
+    reports_view,
+    runs_view,
+    saved,
+    sql_view,
+    trials_view,
+    view,
+)
 from pages.parts.notice import notice
 
 
 def heading(bench: Workbench, history: History) -> None:
-    """Draw the view selector, with the import and export controls beside it."""
+    """Draw the view selector, with the controls to save a view, to import and to export beside it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         view.view_control()
-        import_export.show(bench, history)
+        with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
+            saved.save_button(history)
+            import_export.show(bench, history)
 
 
 def failures(bench: Workbench) -> None:
@@ -24,6 +35,14 @@ def failures(bench: Workbench) -> None:
     import_export.told(bench)
 
 
+def saved_views(history: History) -> None:
+    """Draw the saved views; if they cannot be read, show the reason."""
+    try:
+        saved.show(history)
+    except EngineError as error:
+        notice(error)
+
+
 def content(bench: Workbench, history: History, name: str) -> None:
     """Draw the selected view; if the history cannot be read, show the reason."""
     try:
@@ -31,6 +50,8 @@ def content(bench: Workbench, history: History, name: str) -> None:
             runs_view.show(bench, history)
         elif name == "trials":
             trials_view.show(bench, history)
+        elif name == "reports":
+            reports_view.show(bench, history)
         elif name == "reference":
             reference_view.show(history)
         else:
@@ -48,4 +69,5 @@ if bench.history is None:
 else:
     heading(bench, bench.history)
     failures(bench)
+    saved_views(bench.history)
     content(bench, bench.history, name)

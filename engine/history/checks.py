@@ -23,6 +23,14 @@ def checked_text(name: str, text: Any, most: int) -> str:
     return text
 
 
+def checked_name(name: Any, most: int) -> str:
+    """Return a name without space around it; raises ConfigError where it is empty, too long or not UTF-8."""
+    checked_text("name", name, most)
+    if not name.strip():
+        raise ConfigError(f"name = {name[:most]!r}: must have 1 to {most} characters")
+    return str(name).strip()
+
+
 def checked_time(at: datetime) -> datetime:
     """Return the time in UTC.
 

@@ -137,6 +137,8 @@ def _of_runs(wanted: Filter) -> Condition:
 def _of_all(wanted: Filter, table: str, text: str) -> Condition:
     condition = Condition()
     condition.add(f"{table}.deleted_at IS NULL")
+    if wanted.days:
+        condition.add(f"{table}.created_at >= ?", _midnight(date.today() - timedelta(days=wanted.days - 1)))
     if wanted.since:
         condition.add(f"{table}.created_at >= ?", _midnight(wanted.since))
     if wanted.until:

@@ -63,6 +63,9 @@ COMMENTS: dict[tuple[str, str], str] = {
     ("vectors", "model_hash"): "hash of the embedding model's files",
     ("vectors", "is_cut"): "the text was longer than the model can read",
     ("vectors", "vector"): "unit length, NULL where there was no text",
+    ("saved_views", "query"): "JSON: parameters of the History page's address",
+    ("reports", "deleted_at"): "UTC; set while a deletion can still be undone",
+    ("reports", "blocks"): "JSON: texts, runs, trends and trials in order",
     ("marks", "kind"): "run, trial or comparison",
     ("marks", "id"): "runs.id, trials.id or comparisons.id",
 }

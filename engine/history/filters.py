@@ -16,7 +16,7 @@ Range = tuple[float | None, float | None]
 LISTS = ("models", "quantisations", "machines", "questions", "origins", "statuses", "tags")
 DATES = ("since", "until")
 SWITCHES = ("is_starred", "has_archived", "only_archived")
-MOST_CHARACTERS, MOST_VALUES = 1000, 200
+MOST_CHARACTERS, MOST_VALUES, MOST_DAYS = 1000, 200, 36_500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,8 @@ class Filter(Spec):
     text: each of its words must occur in the name, sentence, note or tags of a run, or in the prompt, messages, output,
     note or tags of a trial. models, quantisations, machines (hashes of fingerprints), questions, origins, statuses: any
     of these; a trial has no machine and no question, its origin is its label and its status the finish reason. tags:
-    all of these. since, until: first and last day, in local time. ranges: name -> (low, high), None for an open end, of
+    all of these. since, until: first and last day, in local time. days: the last so many days, of which today is the
+    last; 0: any. ranges: name -> (low, high), None for an open end, of
     numbers among the settings of a configuration (all of the same one), or among a trial's sampling parameters and
     figures. is_starred: only those with a star. has_archived: archived ones as well; only_archived: nothing else.
     """
@@ -41,6 +42,7 @@ class Filter(Spec):
     tags: tuple[str, ...] = ()
     since: date | None = None
     until: date | None = None
+    days: int = 0
     ranges: Mapping[str, Range] = field(default_factory=dict)
     is_starred: bool = False
     has_archived: bool = False
@@ -54,6 +56,7 @@ class Filter(Spec):
             self._check_date(name)
         if self.since and self.until and self.since > self.until:
             raise ConfigError(f"since = {self.since}: must not be after until = {self.until}")
+        self._whole("days", 0, MOST_DAYS)
         object.__setattr__(self, "ranges", self._ranges())
         for name in SWITCHES:
             self._one_of(name, (True, False))
@@ -124,6 +127,10 @@ def _read(name: str, text: str) -> Any:
             return date.fromisoformat(text)
         except ValueError:
             raise ConfigError(f"{name} = {text!r}: must be a date such as 2026-11-21") from None
+    if name == "days":
+        if not text.isdecimal() or len(text) > len(str(MOST_DAYS)):
+            raise ConfigError(f"days = {text!r}: must be a number of days such as 7")
+        return int(text)
     if name in SWITCHES:
         if text not in ("0", "1"):
             raise ConfigError(f"{name} = {text!r}: must be 1 or 0")

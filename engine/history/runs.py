@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from engine.errors import ConfigError, HistoryError
+from engine.errors import HistoryError
 from engine.history import marks, run_columns
-from engine.history.checks import checked_text
+from engine.history.checks import checked_name
 from engine.history.database_writer import Cursor, DatabaseWriter, fetch, insert_row, insert_rows, is_changed
 from engine.history.trials import as_uuid
 from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
@@ -161,7 +161,7 @@ class Runs:
 
     def rename(self, run_id: str, name: str) -> None:
         """Rename a run; raises ConfigError for an empty or too long name."""
-        self._update(run_id, {"name": _checked(name)})
+        self._update(run_id, {"name": checked_name(name, NAME_CHARACTERS)})
 
     def delete(self, run_id: str) -> bool:
         """Hide a run until `restore`, or until the next open purges it; return False where it does not exist."""
@@ -175,7 +175,7 @@ class Runs:
 
     def save_plan(self, name: str, plan: Mapping[str, Any]) -> None:
         """Save a plan under a name, replacing any with the same name."""
-        row = {"name": _checked(name), "saved_at": _now(), "plan": run_columns.to_json(plan)}
+        row = {"name": checked_name(name, NAME_CHARACTERS), "saved_at": _now(), "plan": run_columns.to_json(plan)}
         self._save("plans", row)
 
     def plans(self) -> dict[str, dict[str, Any]]:
@@ -189,7 +189,12 @@ class Runs:
 
     def save_profile(self, name: str, model_hash: str, pool: Mapping[str, Any], source_run: str = "") -> None:
         """Save settings for a model under a name, replacing any with the same name for the same model."""
-        row = {"model_hash": model_hash, "name": _checked(name), "saved_at": _now(), "source_run": source_run}
+        row = {
+            "model_hash": model_hash,
+            "name": checked_name(name, NAME_CHARACTERS),
+            "saved_at": _now(),
+            "source_run": source_run,
+        }
         self._save("profiles", {**row, "pool": run_columns.to_json(pool)})
 
     def profiles(self, model_hash: str | None = None) -> list[Profile]:
@@ -263,13 +268,6 @@ def _insert_measured(cursor: Cursor, run: RunRecord) -> None:
 def _require(cursor: Cursor, run_id: str) -> None:
     if not cursor.execute("SELECT 1 FROM runs WHERE id = ?", [as_uuid(run_id)]).fetchall():
         raise HistoryError(f"There is no run {run_id!r} in this history: it was deleted or never saved.")
-
-
-def _checked(name: str) -> str:
-    checked_text("name", name, NAME_CHARACTERS)
-    if not name.strip():
-        raise ConfigError(f"name = {name[:NAME_CHARACTERS]!r}: must have 1 to {NAME_CHARACTERS} characters")
-    return name.strip()
 
 
 def _now() -> datetime:

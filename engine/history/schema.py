@@ -285,6 +285,28 @@ def stages(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"ALTER TABLE steps ADD COLUMN {name} {kind}[]")
 
 
+def saved(connection: duckdb.DuckDBPyConnection) -> None:
+    """Create tables for saved views of the History page and for reports.
+
+    Times are UTC; `query` (the address's parameters by name) and `blocks` (the parts of a report, in order) are JSON.
+    """
+    connection.execute("""
+        CREATE TABLE saved_views (
+            name VARCHAR PRIMARY KEY,
+            saved_at TIMESTAMP NOT NULL,
+            query VARCHAR NOT NULL
+        )""")
+    connection.execute("""
+        CREATE TABLE reports (
+            id UUID PRIMARY KEY,
+            created_at TIMESTAMP NOT NULL,
+            changed_at TIMESTAMP NOT NULL,
+            deleted_at TIMESTAMP,
+            name VARCHAR NOT NULL,
+            blocks VARCHAR NOT NULL
+        )""")
+
+
 MIGRATIONS: list[Migration] = [
     trials,
     runs,
@@ -295,6 +317,7 @@ MIGRATIONS: list[Migration] = [
     reused_space,
     unknown_fields,
     stages,
+    saved,
 ]
 
 

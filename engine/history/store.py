@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from engine.comparing.branch_tree import TokenPath
 from engine.errors import HistoryError
-from engine.history import activity, columns, comparisons, conversations, marks, runs, vectors
+from engine.history import activity, columns, comparisons, conversations, marks, reports, runs, saved_views, vectors
 from engine.history.api_trials import ApiTrials
 from engine.history.conditions import NUM_TOKENS
 from engine.history.console import Console
@@ -35,8 +35,9 @@ class History:
     All methods may be called from any thread. `record` returns at once; the trial is on disk when its future is done,
     and is stored whole or not at all. A trial that is already stored is not stored again. `runs` has the benchmarks,
     `comparisons` the groups of compared trials, `conversations` the chats among the trials, `vectors` the embeddings
-    for similarity search, `find` searches runs and trials, `activity` says what was run in a week, `marks` has people's
-    stars, notes and tags, `console` runs their SQL, `file` gives the rest of this package read and write access.
+    for similarity search, `views` the saved views of the History page, `reports` the reports on runs and trials, `find`
+    searches runs and trials, `activity` says what was run in a week, `marks` has people's stars, notes and tags,
+    `console` runs their SQL, `file` gives the rest of this package read and write access.
     """
 
     def __init__(self, file: DatabaseWriter, most_api_bytes: int | None = None) -> None:
@@ -49,6 +50,8 @@ class History:
         self.conversations = conversations.Conversations(file)
         self.vectors = vectors.Vectors(file)
         self.activity = activity.Activity(file)
+        self.views = saved_views.SavedViews(file)
+        self.reports = reports.Reports(file)
         self.console = Console(file)
         self._api_trials = ApiTrials(file, _insert, most_api_bytes)
         self._lender = Lender(file)
@@ -113,8 +116,9 @@ class History:
         return self._set_deleted(id, None)
 
     def gc(self) -> int:
-        """Purge deleted entries, and tokenizers without a trial; return the number of trials, runs and comparisons."""
-        return self.file.write(lambda cursor: _purge(cursor) + runs.purge(cursor) + comparisons.purge(cursor)).result()
+        """Purge deleted entries, and tokenizers without a trial; return the number of purged entries."""
+        of_people = (runs.purge, comparisons.purge, reports.purge)
+        return self.file.write(lambda cursor: _purge(cursor) + sum(purge(cursor) for purge in of_people)).result()
 
     def recent(self, limit: int = 20, *, without_labels: Sequence[str] = ()) -> list[TrialSummary]:
         """Return the latest trials, newest first, leaving out those with one of these labels."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.errors import ConfigError, HistoryError
 from engine.history import figures
-from engine.history.conditions import CELL_MODEL
+from engine.history.conditions import CELL_MODEL, RUNS
 from engine.history.database_writer import fetch
 from engine.history.found_rows import plain_settings
 from engine.history.read_cursor import ReadCursor
@@ -62,8 +62,8 @@ def _points(cursor: ReadCursor, numbers: Mapping[UUID, int], metric: str) -> lis
         medians.setdefault(run_id, {})[number] = value
     intervals = dict(zip(medians, _intervals(list(medians.values())), strict=True))
     runs = cursor.execute(
-        "SELECT id, created_at, machine_hash, machine, versions FROM runs WHERE id IN (SELECT unnest(?::UUID[])) "
-        "ORDER BY created_at, id",
+        "SELECT runs.id, created_at, name, machine_hash, machine, versions, coalesce(marks.note, '') AS note "
+        f"FROM {RUNS} WHERE runs.id IN (SELECT unnest(?::UUID[])) ORDER BY created_at, runs.id",
         [list(medians)],
     )
     return [
@@ -77,6 +77,8 @@ def _points(cursor: ReadCursor, numbers: Mapping[UUID, int], metric: str) -> lis
             low=intervals[row["id"]].low,
             high=intervals[row["id"]].high,
             by_round=medians[row["id"]],
+            name=row["name"],
+            note=row["note"],
         )
         for row in fetch(runs)
     ]

@@ -1,7 +1,7 @@
 """The History page: runs that are found, chosen and marked."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -27,7 +27,7 @@ def test_a_new_history_opens_on_the_reference_machines(history: History) -> None
     at = page()
     assert address(at) == {"view": "runs"}
     assert "No runs yet" in said(at)
-    assert "no runs here yet" in at.main.subheader[0].value
+    assert "none of your runs has such a model" in at.main.subheader[0].value
     assert at.get("plotly_chart")
 
 
@@ -71,8 +71,9 @@ def test_a_filter_that_finds_nothing_says_so(runs: list[RunRecord]) -> None:
 
 
 def test_dates_switches_and_ranges_narrow(runs: list[RunRecord], history: History) -> None:
-    at = page()
-    at.date_input(key="history_filter_since").set_value(runs[2].created_at.astimezone().date()).run()
+    first, last = (run.created_at.astimezone().date() for run in (runs[0], runs[2]))
+    at = page(since=str(first))
+    at.date_input(key="history_filter_since").set_value(last).run()
     assert names(at) == ["Wednesday"]
     press(at, "history_clear")
     history.marks.star("run", [runs[1].id], True)
@@ -84,6 +85,26 @@ def test_dates_switches_and_ranges_narrow(runs: list[RunRecord], history: Histor
     assert "Nothing matches" in said(at) and address(at)["ranges"] == "parallel:8.."
     at.multiselect(key="history_ranged").set_value([]).run()
     assert len(names(at)) == 3
+
+
+def test_periods_are_in_front_and_in_the_address(runs: list[RunRecord], history: History, plan: Plan) -> None:
+    today = make_run(replace(plan, rounds=1), name="Today", created_at=datetime.now(UTC))
+    history.runs.keep(today)
+    at = page()
+    period = at.segmented_control(key="history_period")
+    assert period.options == ["Any time", "Today", "7 days", "30 days", "Between"] and period.value == "0"
+    at.segmented_control(key="history_period").set_value("1").run()
+    assert names(at) == ["Today"] and address(at) == {"view": "runs", "days": "1"}
+    again = page(**address(at))
+    assert names(again) == ["Today"] and again.segmented_control(key="history_period").value == "1"
+    at.segmented_control(key="history_period").set_value("between").run()
+    day = str(datetime.now().astimezone().date())
+    assert address(at) == {"view": "runs", "since": day, "until": day} and names(at) == ["Today"]
+    at.date_input(key="history_filter_since").set_value(runs[1].created_at.astimezone().date()).run()
+    assert names(at) == ["Today", "Wednesday", "Tuesday"]
+    at.segmented_control(key="history_period").set_value("0").run()
+    assert len(names(at)) == 4 and address(at) == {"view": "runs"}
+    assert "14 days" in page(days="14").segmented_control(key="history_period").options
 
 
 def test_a_bad_address_is_said_and_everything_shown(runs: list[RunRecord]) -> None:

@@ -2,16 +2,20 @@
 
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.bench.analysis import trends
+from engine.bench.planning.plan import Plan
 from engine.history import History
 from engine.history.checks import FIRST_YEAR, LAST_YEAR
 from engine.runs import RunRecord
+from pages.parts.history import trend_chart
 from tests.engine.history.trial_maker import uuid7
 from tests.pages.app import address, choose, open_page, press, said, table
+from tests.pages.bench_harness import make_run
 
 
 def page(**query: str) -> AppTest:
@@ -40,6 +44,27 @@ def test_a_configuration_over_time(runs: list[RunRecord]) -> None:
     assert "was not measured" in said(at)
     press(at, "history_back")
     assert "trend" not in address(at)
+
+
+def test_the_chart_is_zoomed_and_shows_noise_and_notes(runs: list[RunRecord], history: History) -> None:
+    for day in (3, 4):
+        later = make_run(Plan.from_dict(runs[0].plan), seed=day, created_at=runs[0].created_at + timedelta(days=day))
+        history.runs.keep(later)
+    history.marks.note("run", runs[1].id, "new fan <b>")
+    points = history.find.trend(runs[0].id, 0, "tokens_per_s")
+    found = trends.trend(points)
+    figure = trend_chart.chart(found, "tokens_per_s")
+    assert len(points) == 5
+    assert list(figure.layout.yaxis.range) == list(found.extent) and found.extent[0] > 0
+    (noise,) = [trace for trace in figure.data if trace.fill == "toself"]
+    assert {min(noise.y), max(noise.y)} == {found.bands[0].low, found.bands[0].high}
+    (note,) = figure.layout.annotations
+    assert note.text == "new fan &lt;b&gt;" and note.y == points[1].value
+    at = page(trend=f"{runs[0].id}.0")
+    assert "new fan <b>" in list(table(at)["note"]) and "Tuesday" in list(table(at)["run"])
+    at = choose(at, 0)
+    at.text_area(key=f"history_do_note_{points[-1].run_id}").set_value("quiet room").run()
+    assert table(at)["note"][0] == "quiet room"
 
 
 def test_the_trend_of_a_run_that_is_gone_says_so(runs: list[RunRecord], history: History) -> None:

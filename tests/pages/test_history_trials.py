@@ -54,7 +54,7 @@ def test_the_least_confident_and_the_slowest_tokens_stand_out(trials: list[str])
     at = page(view="trials", rows="unsure")
     unsure = table(at)
     assert unsure["p, %"].is_monotonic_increasing and len(unsure) == 18
-    at.segmented_control(key="history_rows").set_value("slow").run()
+    at.selectbox(key="history_rows").set_value("slow").run()
     assert table(at)["time, ms"].is_monotonic_decreasing
     trial = table(at)["trial"][0]
     press(choose(at, 0), "history_open_token")

@@ -25,6 +25,9 @@ LATEST = 10
 FEWEST_RUNS = 4
 """Number of runs below which the variation between runs is unknown."""
 
+MARGIN, LEAST_MARGIN = 0.15, 0.02
+"""Margin of a chart above and below its values: a share of their range, and at least this share of the highest."""
+
 _LEVEL = 0.05
 _EMBEDDING = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO"}
 """Packages that only embedding runs list."""
@@ -45,12 +48,24 @@ class Change(NamedTuple):
     num_runs: int
 
 
+class Band(NamedTuple):
+    """Noise of the runs between two changes: 95 % of further runs like these would lie from `low` to `high`.
+
+    first, last: times of the first and the last of these runs. In the unit of the metric.
+    """
+
+    first: datetime
+    last: datetime
+    low: float
+    high: float
+
+
 class Trend(NamedTuple):
     """Trend of a configuration.
 
-    points: in chronological order. changes: on the machine of the newest run. newest: that run against the earlier ones
-    with its fingerprint, None without any. regressions: the last change and the newest run, as far as they made it
-    worse.
+    points: in chronological order. changes, bands: on the machine of the newest run; a band where there are FEWEST_RUNS
+    between two changes. newest: that run against the earlier ones with its fingerprint, None without any. regressions:
+    the last change and the newest run, as far as they made it worse.
     """
 
     points: tuple[TrendPoint, ...]
@@ -58,6 +73,15 @@ class Trend(NamedTuple):
     newest: Change | None
     regressions: tuple[Change, ...]
     sentence: str
+    bands: tuple[Band, ...] = ()
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """Lowest and highest value of the points and bands, with a margin, as the range of a chart's axis."""
+        values = [point.value for point in self.points] + [end for band in self.bands for end in band[2:]]
+        low, high = min(values), max(values)
+        margin = max(MARGIN * (high - low), LEAST_MARGIN * abs(high))
+        return max(low - margin, 0.0) if low >= 0 else low - margin, high + margin
 
 
 def trend(points: Sequence[TrendPoint], metric: str = "tokens_per_s") -> Trend:
@@ -75,13 +99,15 @@ def trend(points: Sequence[TrendPoint], metric: str = "tokens_per_s") -> Trend:
         return Trend(ordered, (), None, (), said)
     hardware = hardware_of(newest.machine)
     here = [point for point in ordered if hardware and hardware_of(point.machine) == hardware]
-    changes = tuple(_changes(here, shown))
+    stretches = [list(stretch) for _with, stretch in groupby(here, _surroundings)]
+    changes = tuple(_changes(stretches, shown))
     earlier = [point for point in here[:-1] if point.machine_hash == newest.machine_hash][-LATEST:]
     own = _change([newest], earlier, "", shown) if earlier else None
     latest = [change for change in (*changes[-1:], own) if change is not None]
     worse = None if shown.is_more_better is None else words_of(shown)[1]
     regressions = tuple(change for change in latest if change.verdict.word == worse)
-    return Trend(ordered, changes, own, regressions, _sentence(newest, shown, own, latest))
+    bands = tuple(band for stretch in stretches if (band := _band(stretch)) is not None)
+    return Trend(ordered, changes, own, regressions, _sentence(newest, shown, own, latest), bands)
 
 
 def judged(newer: Sequence[TrendPoint], earlier: Sequence[TrendPoint], metric: Metric) -> Verdict:
@@ -121,9 +147,18 @@ def _logs(point: TrendPoint) -> list[float]:
     return [math.log(value) for value in point.by_round.values() if value > 0]
 
 
-def _changes(points: Sequence[TrendPoint], metric: Metric) -> Iterator[Change]:
-    """Yield each change of software or system between the runs of one machine."""
-    stretches = [list(stretch) for _with, stretch in groupby(points, _surroundings)]
+def _band(points: Sequence[TrendPoint]) -> Band | None:
+    """Return the prediction interval of one more run, by Student's t on logarithms; None below FEWEST_RUNS."""
+    logs = np.log([point.value for point in points if point.value > 0])
+    if len(logs) < FEWEST_RUNS:
+        return None
+    reach = -float(stdtrit(len(logs) - 1, _LEVEL / 2)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / len(logs))
+    middle = float(logs.mean())
+    return Band(points[0].created_at, points[-1].created_at, math.exp(middle - reach), math.exp(middle + reach))
+
+
+def _changes(stretches: Sequence[Sequence[TrendPoint]], metric: Metric) -> Iterator[Change]:
+    """Yield each change of software or system between the runs of one machine; stretches: the runs between changes."""
     for before, after in pairwise(stretches):
         yield _change(after[:LATEST], before[-LATEST:], _difference(before[-1], after[0]), metric)
 

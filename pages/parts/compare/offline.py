@@ -2,23 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
 
 from engine.bench.analysis.comparison import Comparison
 from engine.bench.analysis.summary import TABLE_METRICS
 from engine.units import digits
-from pages.parts.benchmark.chart_pen import COLOURS, RAMP
+from pages.parts import offline_charts
 from pages.parts.compare import run_entries
-from pages.parts.offline_file import document, json_block, option, text_of
+from pages.parts.offline_file import document, text_of
 
-SCRIPT = Path(__file__).with_name("offline.js")
 CLASSES = {"↑": "good", "↓": "bad"}
-LAYOUT = {"template": "none", "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
 
 
 def comparison_html(comparison: Comparison, figures: Sequence[go.Figure]) -> bytes:
@@ -27,28 +22,13 @@ def comparison_html(comparison: Comparison, figures: Sequence[go.Figure]) -> byt
         f"<h1>{text_of(comparison.sentence)}</h1>",
         *(f'<p class="muted">{text_of(warning)}</p>' for warning in comparison.warnings),
         _table(comparison),
-        *map(_chart, figures),
+        *map(offline_charts.chart, figures),
         _same(comparison),
         _machines(comparison),
         f'<p class="muted">Exported by Logitbench, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</p>',
-        json_block(_themes(), "themes"),
+        offline_charts.themes(),
     ]
-    scripts = get_plotlyjs(), SCRIPT.read_text("utf-8")
-    return document("Comparison", body, scripts=scripts, has_inline_styles=True)  # those of Plotly
-
-
-def _themes() -> dict[str, Any]:
-    """Return for each theme its replacement for every colour that charts are drawn with, and its text colour."""
-    found = {}
-    for theme in ("light", "dark"):
-        own = [*(option(theme, "chartCategoricalColors") or ()), *(option(theme, "chartSequentialColors") or ())]
-        found[theme] = {"colours": dict(zip([*COLOURS, *RAMP], own, strict=False)), "text": option(theme, "textColor")}
-    return found
-
-
-def _chart(figure: go.Figure) -> str:
-    made = go.Figure(figure).update_layout(LAYOUT)
-    return f"{json_block(msgspec.Raw(made.to_json().encode()), 'figure', attribute='class')}<div></div>"
+    return document("Comparison", body, scripts=offline_charts.scripts(), has_inline_styles=True)
 
 
 def _table(comparison: Comparison) -> str:

@@ -87,7 +87,7 @@ def _by(history: History, vector: Floats, part: Part | None = None) -> Listing:
             rows=[{**row, "matched": CALLED[row["matched"]] if part is None else None} for row in found.rows]
         )
 
-    return Listing("trial", find, COLUMNS, ORDERS)
+    return Listing("trial", find, COLUMNS, ORDERS, "title")
 
 
 def _like(history: History, trial_id: str) -> Listing | None:

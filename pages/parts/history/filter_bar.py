@@ -1,8 +1,8 @@
-"""Filter bar: free text and the most used fields at once, the rest in a popover; the filter is stored in the URL."""
+"""Filter bar: text, dates and the most used fields at once, the rest in a popover; the filter is stored in the URL."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -19,9 +19,13 @@ from pages.parts.history import tables, view
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
 
-KEY, RANGED = "history_filter_", "history_ranged"
+KEY, RANGED, PERIOD = "history_filter_", "history_ranged", "history_period"
 SHOWN, HIDDEN = ("models", "machines", "tags"), ("quantisations", "questions", "origins", "statuses")
 DATES = {"since": "From", "until": "To"}
+BETWEEN, USUAL_DAYS = "between", 30
+PERIODS = {"0": "Any time", "1": "Today", "7": "7 days", "30": "30 days", BETWEEN: "Between"}
+"""Periods by their number of days."""
+
 SWITCHES = {"is_starred": "Starred only", "has_archived": "Include archived", "only_archived": "Archived only"}
 LABELS = {
     "models": "Model",
@@ -40,10 +44,11 @@ ENDS = ("from", "to")
 LAST_DAY = date(2999, 12, 31)
 
 
-def show(history: History, kind: Literal["run", "trial"]) -> Filter:
+def show(history: History, kind: Literal["run", "trial"], rows: Mapping[str, str]) -> Filter:
     """Draw the bar for runs or trials and return the filter; every change of it opens another URL.
 
-    If the URL cannot be read, the error is shown and nothing is filtered.
+    rows: the choice of what the rows of the list are. If the URL cannot be read, the error is shown and nothing is
+    filtered.
     """
     try:
         wanted = view.asked()
@@ -53,6 +58,7 @@ def show(history: History, kind: Literal["run", "trial"]) -> Filter:
     bar = _Bar(wanted, history.find.choices(kind), STATUSES[kind])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         bar.first()
+        view.rows_control(rows)
         with st.popover(bar.more, icon=":material/tune:", key="history_more", width="content"):
             bar.rest()
         if wanted != EVERYTHING:
@@ -77,18 +83,16 @@ class _Bar:
         """Draw the fields in the bar itself."""
         self._widget("text", lambda key, change: st.text_input(
             "Search", key=key, on_change=change, placeholder="Search", label_visibility="collapsed",
-            icon=":material/search:", help="Searches names, results, notes, tags; in trials also prompts and answers",
+            icon=":material/search:", help="Searches names, results, notes, tags; in trials also prompts and answers.",
         ))  # fmt: skip
+        self._period()
         for name in SHOWN:
-            self._several(name, width=190)
+            self._several(name, width=150)
 
     def rest(self) -> None:
         """Draw the fields in the popover."""
         for name in HIDDEN:
             self._several(name)
-        with st.container(horizontal=True, gap="small"):
-            for name, label in DATES.items():
-                self._widget(name, partial(_date, label))
         for name, label in SWITCHES.items():
             self._widget(name, partial(_switch, label))
         self._ranges()
@@ -96,10 +100,33 @@ class _Bar:
     @property
     def more(self) -> str:
         """The label of the popover, with the number of fields in it that are set."""
-        inside = (*HIDDEN, *DATES, *SWITCHES)
+        inside = (*HIDDEN, *SWITCHES)
         number = sum(getattr(self.wanted, name) != getattr(EVERYTHING, name) for name in inside)
         number += len(self.wanted.ranges)
         return f"More ({number})" if number else "More"
+
+    def _period(self) -> None:
+        """Draw the choice of a period, and the first and the last day if it is one between two."""
+        is_between = self.wanted.since is not None or self.wanted.until is not None
+        days = str(self.wanted.days)
+        st.session_state[PERIOD] = BETWEEN if is_between else days
+        st.segmented_control(
+            "Period", {days: f"{days} days", **PERIODS} if days not in PERIODS else PERIODS, key=PERIOD, required=True,
+            format_func=lambda each: PERIODS.get(each, f"{each} days"), label_visibility="collapsed",
+            on_change=self._set_period,
+        )  # fmt: skip
+        if is_between:
+            for name, label in DATES.items():
+                self._widget(name, partial(_date, label))
+
+    def _set_period(self) -> None:
+        """Take the chosen period; between two days begins with the days of the period before it."""
+        period = st.session_state[PERIOD]
+        if period != BETWEEN:
+            self._ask(days=int(period), since=None, until=None)
+            return
+        today = date.today()
+        self._ask(days=0, since=today - timedelta(days=(self.wanted.days or USUAL_DAYS) - 1), until=today)
 
     def _several(self, name: str, width: int | Literal["stretch"] = "stretch") -> None:
         """Draw a multiple choice; skipped if there is nothing to choose between."""

@@ -39,15 +39,10 @@ def settle(importing: ImportManager) -> None:
 
 
 def show(bench: Workbench, history: History) -> None:
-    """Draw import (choose or paste, preview, import) and the export of everything as one file."""
-    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
-        exports.link(
-            "Export all",
-            "Every run and trial for another workbench, as Parquet and JSON in one file",
-            {},
-            is_quiet=True,
-        )
-        _import(bench, history)
+    """Draw import (choose or paste, preview, import) and the export of everything as one file; call inside a row."""
+    told = "Every run and trial for another workbench, as Parquet and JSON in one file."
+    exports.link("Export all", told, {}, is_quiet=True)
+    _import(bench, history)
 
 
 def _import(bench: Workbench, history: History) -> None:

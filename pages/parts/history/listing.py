@@ -19,7 +19,7 @@ ORDER, ALL = "history_order", "history_all"
 
 
 class Listing(NamedTuple):
-    """Definition of a list: its query, columns, orders, and the columns that identify a row.
+    """Definition of a list: its query, columns, orders, the column of links, and the columns that identify a row.
 
     `orders` maps columns, with a minus if descending, to labels.
     """
@@ -28,6 +28,7 @@ class Listing(NamedTuple):
     find: Callable[..., Found]
     columns: Mapping[str, Column]
     orders: Mapping[str, str]
+    link: str
     identity: tuple[str, ...] = ("id",)
 
 
@@ -44,9 +45,21 @@ def show(listing: Listing, wanted: Filter) -> tuple[int, list[dict[str, Any]]]:
     has_all = view.part("columns") == "all"
     columns = tables.columns_of(found, listing.columns, has_all=has_all)
     table = tables.frame(found.rows, columns)
-    chosen = tables.draw(table, columns, _key(listing, found), f"{listing.noun}s found")
+    key = _key(listing, found)
+    link = columns[listing.link].label if listing.link in columns else ""
+    chosen = tables.draw(table, columns, key, f"{listing.noun}s found", link=link)
+    opened = tables.opened(key)
+    if opened is not None:
+        open_row(found.rows[opened])
     _below(listing, found, order, page, has_all)
     return found.total, [found.rows[row] for row in chosen]
+
+
+def open_row(row: Mapping[str, Any]) -> None:
+    """Open the page of a row: its run on the Benchmark page, or its trial in the Prompt lab."""
+    is_trial = "output_start" in row
+    page = "prompt_lab.py" if is_trial else "benchmark.py"
+    st.switch_page(page, query_params={"trial" if is_trial else "run": str(row.get("run_id") or row["id"])})
 
 
 def _find(listing: Listing, wanted: Filter, order: str, page: int) -> Found:

@@ -1,17 +1,25 @@
-"""Ranking of this machine among the reference machines by end-to-end speed, the only figure that the notes have too."""
+"""Ranking of this machine among the reference machines by end-to-end speed, among models of one size at a time.
 
+End-to-end speed is the only figure that the notes have too.
+"""
+
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from engine.bench.analysis.summary import CellSummary, summarise
+from engine.errors import EngineError
 from engine.history import History
 from engine.history.filters import Filter
+from engine.models import read_model
+from engine.models.size_class import SIZE_CLASSES, UNKNOWN, parameters_in, size_class
 from engine.reference import NOTED_BY_HAND, reference_runs
 from engine.runs import RunRecord, machine_label
 from engine.samples import METRICS_BY_NAME
 from engine.units import digits, quantity
+from pages.parts import address
 from pages.parts.benchmark import charts
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, blank, legend_below
 from pages.parts.history import view
@@ -20,36 +28,48 @@ from pages.parts.plain import plain
 METRIC = METRICS_BY_NAME["end_to_end_per_s"]
 MEASURED, NOTED, REFERENCE = "measured", "noted by hand", "reference"
 LOOKS = {MEASURED: (ACCENT, "circle"), NOTED: (ACCENT, "circle-open"), REFERENCE: (GREY, "circle-open")}
-NOTED_MODELS = "with 7 B models"
+NO_RUN = "No run has such a model."
+SIZE, SIZE_KEY = "size", "history_size"
 MOST_CELLS, MOST_PLACES, WIDE = 200, 6, 30
 
 
 class Point(NamedTuple):
-    """One configuration: tokens over total seconds; `place` is its machine, with the model if it is one of ours."""
+    """One configuration: tokens over total seconds; `place` is its machine, with the model if it is one of ours.
+
+    size: the size class of its model, within which speeds may be compared.
+    """
 
     group: str
     place: str
     label: str
     per_s: float
     run_id: str
+    size: str
 
 
 def show(history: History) -> list[Point]:
-    """Draw the sentence and the chart; return their points, the fastest of ours first."""
-    found = points(history)
+    """Draw the sentence and the chart of one size of models; return their points, the fastest of ours first."""
+    every = points(history)
+    sizes = [size for size in SIZE_CLASSES if any(point.size == size for point in every)]
+    size = view.part(SIZE) if view.part(SIZE) in sizes else usual_size(every)
+    found = [point for point in every if point.size == size]
     st.subheader(plain(sentence(found)), anchor=False)
+    if len(sizes) > 1:
+        st.segmented_control(
+            "Size of the models", sizes, required=True, help="Only models of about the same size are compared.",
+            **address.bound(SIZE, SIZE_KEY, size),
+        )  # fmt: skip
     charts.draw(chart(found), "history_standing")
-    st.caption(
-        "Tokens / total seconds, prompt included; the notes have no other speed. Filled dots are measured, hollow ones "
-        "noted. Different models take different amounts of work per token."
-    )
+    st.caption("Tokens / total seconds, prompt included. Filled dots are measured, hollow ones noted.")
     return found
 
 
 def line(history: History) -> None:
     """Draw the sentence alone, and a button that opens the chart."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(plain(sentence(points(history))), width="content")
+        every = points(history)
+        size = usual_size(every)
+        st.caption(plain(sentence([point for point in every if point.size == size])), width="content")
         st.button(
             "Reference machines", icon=":material/leaderboard:", type="tertiary", key="history_to_reference",
             on_click=view.show, args=("reference",),
@@ -61,14 +81,26 @@ def points(history: History) -> list[Point]:
     return [*_ours(history, "measured", MEASURED), *_ours(history, NOTED_BY_HAND, NOTED), *_references()]
 
 
+def usual_size(found: list[Point]) -> str:
+    """Return the size of the references' models if some of ours have it, or none are there; else ours."""
+    ours = [point.size for point in found if point.group == MEASURED]
+    noted = next(point.size for point in found if point.group == REFERENCE)
+    return noted if noted in ours or not ours else ours[0]
+
+
 def sentence(found: list[Point]) -> str:
-    """Return a sentence comparing the fastest of ours with the slowest and fastest references."""
+    """Return a sentence comparing the fastest of ours with the slowest and fastest references of the same size."""
     noted = [point.per_s for point in found if point.group == REFERENCE]
-    among = f"the reference machines reached {digits(min(noted))} to {digits(max(noted))} {METRIC.unit} {NOTED_MODELS}"
     best = next((point for point in found if point.group == MEASURED), None)
+    models = f"with models of {found[0].size}" if found[0].size != UNKNOWN else "with models of unknown size"
+    among = ""
+    if noted:
+        reached = f"{digits(min(noted))} to {digits(max(noted))} {METRIC.unit}"
+        among = f"the reference machines reached {reached} {models}"
     if best is None:
-        return f"{among[0].upper()}{among[1:]}, end to end; no runs here yet."
-    return f"{quantity(best.per_s, METRIC.unit)} end to end at best, on {best.place}; {among}."
+        return f"{among[0].upper()}{among[1:]}, end to end; none of your runs has such a model." if among else NO_RUN
+    own = f"{quantity(best.per_s, METRIC.unit)} end to end at best, on {best.place}"
+    return f"{own}; {among}." if among else f"{own}, {models}."
 
 
 def chart(found: list[Point]) -> go.Figure:
@@ -94,8 +126,9 @@ def chart(found: list[Point]) -> go.Figure:
 
 
 def _title(found: list[Point]) -> str:
-    best = max((point for point in found if point.group == REFERENCE), key=lambda point: point.per_s)
-    return f"{best.place} is the fastest reference: {quantity(best.per_s, METRIC.unit)}"
+    best = max(found, key=lambda point: (point.group == REFERENCE, point.per_s))
+    reference = " reference" if best.group == REFERENCE else ""
+    return f"{best.place} is the fastest{reference}: {quantity(best.per_s, METRIC.unit)}"
 
 
 def _told(point: Point) -> str:
@@ -108,7 +141,7 @@ def _ours(history: History, origin: str, group: str) -> list[Point]:
     return [
         Point(
             group, " · ".join(filter(None, (row["machine"], row["model_name"]))), row["label"], row[METRIC.name],
-            row["run_id"],
+            row["run_id"], _size(str(row.get("model") or ""), row["model_name"]),
         )
         for row in rows
         if row[METRIC.name] is not None
@@ -126,9 +159,22 @@ def _measured(path: str, newest_id: str | None, origin: str, _history: History) 
 
 def _references() -> list[Point]:
     return [
-        Point(REFERENCE, machine_label(run.machine), cell.label, cell.metrics[METRIC.name].value, run.id)
+        Point(
+            REFERENCE, machine_label(run.machine), cell.label, cell.metrics[METRIC.name].value, run.id,
+            _size("", str(cell.settings.get("model") or "")),
+        )
         for run, cell in reference_cells()
-    ]
+    ]  # fmt: skip
+
+
+@st.cache_data(max_entries=512, show_spinner=False)
+def _size(path: str, name: str) -> str:
+    """Return the size class of a model: by its name, else by its file if that is still there."""
+    number = parameters_in(name)
+    if number is None and path:
+        with suppress(EngineError):
+            number = read_model(path).num_parameters
+    return size_class(number)
 
 
 @st.cache_resource(show_spinner=False)

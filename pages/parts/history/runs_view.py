@@ -13,7 +13,7 @@ from pages.parts.history import filter_bar, listing, machine_ranking, selection,
 from pages.parts.history.listing import Listing
 from pages.parts.history.selection import Chosen
 
-ROWS = {"runs": "Runs", "cells": "Configurations"}
+ROWS = {"runs": "Each run", "cells": "Each configuration"}
 BY_TIME = {"-created_at": "Newest first", "created_at": "Oldest first"}
 
 
@@ -22,9 +22,8 @@ def show(bench: Workbench, history: History) -> None:
     if view.part("trend"):
         trend.show(bench, history)
         return
-    wanted = filter_bar.show(history, "run")
-    rows = view.rows_control(ROWS)
-    num_found, chosen = listing.show(_listing(history, rows), wanted)
+    wanted = filter_bar.show(history, "run", ROWS)
+    num_found, chosen = listing.show(_listing(history, view.rows(ROWS)), wanted)
     selection.undo(bench)
     if num_found:
         selection.show(bench, history, Chosen("run", chosen))
@@ -40,9 +39,9 @@ def show(bench: Workbench, history: History) -> None:
 def _listing(history: History, rows: str) -> Listing:
     if rows == "cells":
         orders = BY_TIME | {f"-{name}": f"By {METRICS_BY_NAME[name].label}" for name in MAIN_METRICS}
-        return Listing("configuration", history.find.cells, tables.CELL, orders, ("run_id", "cell"))
+        return Listing("configuration", history.find.cells, tables.CELL, orders, "name", ("run_id", "cell"))
     orders = BY_TIME | {"-best": "Best first", "name": "By name", "model_name": "By model"}
-    return Listing("run", history.find.runs, tables.RUN, orders)
+    return Listing("run", history.find.runs, tables.RUN, orders, "name")
 
 
 def _one(chosen: list[dict[str, Any]]) -> None:

@@ -9,12 +9,15 @@ import streamlit as st
 from engine.bench.analysis.entries import key_of
 from engine.history import History
 from engine.history.marks import Kind
+from engine.history.reports import Block, BlockKind
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts import exports
-from pages.parts.history import by_meaning, view
+from pages.parts.history import by_meaning, reports_view, view
 
 KEY = "history_do_"
+KINDS: dict[Kind, BlockKind] = {"run": "run", "trial": "trial"}
+"""Parts of a report by what the rows are."""
 
 
 class Chosen(NamedTuple):
@@ -37,7 +40,7 @@ class Chosen(NamedTuple):
 def show(bench: Workbench, history: History, chosen: Chosen) -> None:
     """Draw the buttons; if nothing is selected, a caption names them."""
     if not chosen.rows:
-        st.caption("Select rows to open, compare, tag, export or delete them.")
+        st.caption("Click a name to open it. Select rows to compare, tag, export or delete them.")
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _open(chosen)
@@ -46,8 +49,10 @@ def show(bench: Workbench, history: History, chosen: Chosen) -> None:
             by_meaning.like_button(*chosen.ids)
         _mark(history, chosen, "is_starred", history.marks.star, ("Star", "star"), ("Unstar", "star_border"))
         _tags(history, chosen)
-        _note(history, chosen)
+        if len(chosen.ids) == 1:
+            note(history, chosen.kind, chosen.ids[0], chosen.rows[0].get("note") or "")
         _mark(history, chosen, "is_archived", history.marks.archive, ("Archive", "archive"), ("Unarchive", "unarchive"))
+        reports_view.add_button(history, [Block(kind=KINDS[chosen.kind], of=id) for id in chosen.ids])
         _export(chosen)
         _delete(bench, chosen)
 
@@ -122,15 +127,13 @@ def _retag(history: History, chosen: Chosen, before: set[str], key: str) -> None
     )
 
 
-def _note(history: History, chosen: Chosen) -> None:
-    if len(chosen.ids) != 1:
-        return
-    (note_of,) = chosen.ids
+def note(history: History, kind: Kind, id: str, text: str) -> None:
+    """Draw the note of a run or a trial, to read and to change."""
     with st.popover("Note", icon=":material/notes:", key=f"{KEY}note_of"):
-        key = f"{KEY}note_{note_of}"
+        key = f"{KEY}note_{id}"
         st.text_area(
-            "Note", value=chosen.rows[0].get("note") or "", key=key, width=360, on_change=view.act,
-            args=(lambda: history.marks.note(chosen.kind, note_of, st.session_state[key]),),
+            "Note", value=text, key=key, width=360, on_change=view.act,
+            args=(lambda: history.marks.note(kind, id, st.session_state[key]),),
         )  # fmt: skip
 
 

@@ -16,11 +16,12 @@ from pages.parts.benchmark.run_state import ASKED
 from pages.parts.labels import distinct
 from pages.parts.units import local_time
 
-MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH = 9, 35, 440, 150
-
+MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH, LINK_WIDTH = 9, 35, 440, 150, 200
+OPEN = "_open"
+"""Ending of the session state key of a click on a link of a table."""
 
 EMPTY = "(empty)"
-"""Placeholder for an empty prompt of a trial."""
+"""Placeholder for an empty prompt of a trial, or the empty name of a run."""
 
 
 class Column(NamedTuple):
@@ -75,6 +76,7 @@ TOKEN = {
 }  # fmt: skip
 INNER = ("id", "run_id", "trial_id", "cell", "model", "best_metric")
 FLAGS = {"is_starred": "★", "is_archived": "archived"}
+LINKS = ("name", "title")
 ALWAYS = ("similarity", "matched", "created_at", "name", "best", "sentence", "label", "title", "output_start")
 
 
@@ -104,9 +106,12 @@ def frame(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Column]) -> p
 
 
 def draw(
-    table: pd.DataFrame, columns: Mapping[str, Column], key: str, alt: str, *, is_single: bool = False
+    table: pd.DataFrame, columns: Mapping[str, Column], key: str, alt: str, *, is_single: bool = False, link: str = ""
 ) -> list[int]:
-    """Draw a table; return the positions of the rows that a person selected in it."""
+    """Draw a table; return the positions of the rows that a person selected in it.
+
+    link: the heading of the column whose texts open their row, see `opened`.
+    """
     helps = {column.label: column.help for column in columns.values() if column.help}
     config = number_columns.formats(table, helps)
     config |= {
@@ -114,6 +119,11 @@ def draw(
         for each in columns.values()
         if each.width
     }
+    if link in table:
+        width = next((each.width for each in columns.values() if each.label == link), None)
+        config[link] = st.column_config.ButtonColumn(
+            type="tertiary", alignment="left", width=width or LINK_WIDTH, key=key + OPEN,
+        )  # fmt: skip
     if "when" in table:
         config["when"] = st.column_config.DatetimeColumn(format="D MMM YYYY, HH:mm", pinned=True, width=WHEN_WIDTH)
     height: int | Literal["auto"] = (
@@ -125,6 +135,12 @@ def draw(
         selection_mode="single-row" if is_single else "multi-row",
     )  # fmt: skip
     return [row for row in event.selection.rows if row < len(table)]
+
+
+def opened(key: str) -> int | None:
+    """Return the position of the row whose link was just clicked in the table of this key."""
+    click = st.session_state.get(key + OPEN)
+    return None if click is None else int(click["row"])
 
 
 def same(found: Found, known: Mapping[str, Column]) -> str:
@@ -149,6 +165,8 @@ def _is_inner(name: str) -> bool:
 
 
 def _is_shown(name: str, found: Found, *, has_all: bool) -> bool:
+    if name in LINKS:
+        return True
     has_value = any(
         value is not None and value is not False and value not in ("", []) for value in _column(name, found)
     )
@@ -188,7 +206,7 @@ def _shown(name: str, value: Any) -> Any:
         return local_time(value)
     if name == "output_start":
         return value.strip()
-    if name == "title":
+    if name in ("title", "name"):
         return value or EMPTY
     if name == "text":
         return value.replace(" ", "␣").replace("\n", "↵")

@@ -10,7 +10,7 @@ from pages.parts.history import by_meaning, filter_bar, listing, selection, tabl
 from pages.parts.history.listing import Listing
 from pages.parts.history.selection import Chosen
 
-ROWS = {"trials": "Trials", "unsure": "Least confident tokens", "slow": "Slowest tokens"}
+ROWS = {"trials": "Each trial", "unsure": "Least confident tokens", "slow": "Slowest tokens"}
 MOST_TOKENS = 50
 ORDERS = {
     "-created_at": "Newest first",
@@ -23,15 +23,13 @@ ORDERS = {
 
 def show(bench: Workbench, history: History) -> None:
     """Draw the view."""
-    wanted = filter_bar.show(history, "trial")
-    with st.container(horizontal=True, horizontal_alignment="distribute", gap="small"):
-        rows = view.rows_control(ROWS)
-        if rows == "trials":
-            by_meaning.control()
+    wanted = filter_bar.show(history, "trial", ROWS)
+    rows = view.rows(ROWS)
     if rows != "trials":
         _tokens(history, wanted, rows)
         return
-    usual = Listing("trial", history.find.trials, tables.TRIAL, ORDERS)
+    by_meaning.control()
+    usual = Listing("trial", history.find.trials, tables.TRIAL, ORDERS, "title")
     listed = by_meaning.listing(bench, history, wanted, usual) if by_meaning.is_asked() else usual
     if listed is None:
         return
@@ -57,6 +55,10 @@ def _tokens(history: History, wanted: Filter, rows: str) -> None:
         return
     found = Found.of(tokens, len(tokens))
     columns = tables.columns_of(found, tables.TOKEN, has_all=True)
-    chosen = tables.draw(tables.frame(tokens, columns), columns, f"history_{rows}", ROWS[rows], is_single=True)
+    key = f"history_{rows}"
+    chosen = tables.draw(tables.frame(tokens, columns), columns, key, ROWS[rows], is_single=True, link="trial")
+    opened = tables.opened(key)
     if chosen and st.button("Open the trial", type="primary", icon=":material/open_in_new:", key="history_open_token"):
-        st.switch_page("prompt_lab.py", query_params={"trial": str(tokens[chosen[0]]["trial_id"])})
+        opened = chosen[0]
+    if opened is not None:
+        st.switch_page("prompt_lab.py", query_params={"trial": str(tokens[opened]["trial_id"])})

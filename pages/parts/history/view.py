@@ -12,7 +12,7 @@ from pages.parts.notice import attempt
 
 CONTROL, ROWS, KEPT = "history_view", "history_rows", "history_kept"
 ERROR, TOLD, DELETED = "history_error", "history_told", "history_deleted"
-VIEWS = {"runs": "Runs", "trials": "Trials", "reference": "Reference", "sql": "SQL"}
+VIEWS = {"runs": "Runs", "trials": "Trials", "reports": "Reports", "reference": "Reference", "sql": "SQL"}
 FILTERS = tuple(Filter.__dataclass_fields__)
 
 
@@ -44,16 +44,18 @@ def view_control() -> None:
     )  # fmt: skip
 
 
-def rows_control(choices: Mapping[str, str]) -> str:
-    """Draw the choice of a view's rows and return its name, the first by default."""
-    default = next(iter(choices))
-    rows = part("rows") if part("rows") in choices else default
-    st.session_state[ROWS] = rows
-    st.segmented_control(
-        "Rows", choices, format_func=choices.__getitem__, key=ROWS, required=True, label_visibility="collapsed",
+def rows(choices: Mapping[str, str]) -> str:
+    """Return what the rows of the list are, the first choice by default."""
+    return part("rows") if part("rows") in choices else next(iter(choices))
+
+
+def rows_control(choices: Mapping[str, str]) -> None:
+    """Draw the choice of what the rows of the list are; call inside a row."""
+    st.session_state[ROWS] = rows(choices)
+    st.selectbox(
+        "Rows", choices, format_func=choices.__getitem__, key=ROWS, label_visibility="collapsed", width=176,
         on_change=lambda: put(rows=st.session_state[ROWS], order="", page=""),
     )  # fmt: skip
-    return rows
 
 
 def part(name: str) -> str:
@@ -66,6 +68,12 @@ def put(**parts: str) -> None:
     _forget()
     for name, text in parts.items():
         address.put(name, text)
+
+
+def go(query: dict[str, str]) -> None:
+    """Open what these query parameters describe; call in a callback."""
+    _forget()
+    _go(query)
 
 
 def show(name: str) -> None:

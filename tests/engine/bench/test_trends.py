@@ -78,6 +78,34 @@ def test_a_faster_run_and_an_equal_one_are_none() -> None:
     assert "same as the 5 earlier runs" in equal.sentence
 
 
+def test_the_noise_band_holds_runs_like_those_it_was_made_of() -> None:
+    random = np.random.default_rng(1)
+    inside = []
+    for _attempt in range(400):
+        speeds = 50 * np.exp(random.normal(0, 0.03, 9))
+        (band,) = trend([point(day, float(speed), noise_sd=0.0) for day, speed in enumerate(speeds[:8])]).bands
+        inside.append(band.low <= speeds[8] <= band.high)
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.035)
+
+
+def test_there_is_a_band_between_changes_and_none_from_few_runs() -> None:
+    before = [point(day, llama_cpp_python="1") for day in range(5)]
+    after = [point(day, 60, llama_cpp_python="2") for day in range(5, 8)]
+    (band,) = trend([*before, *after]).bands
+    assert (band.first, band.last) == (before[0].created_at, before[-1].created_at)
+    assert band.low < min(one.value for one in before) and max(one.value for one in before) < band.high < 60
+    assert trend(before[:3]).bands == ()
+
+
+def test_the_extent_is_that_of_the_values_and_not_from_zero() -> None:
+    found = trend([point(day, 50 + day) for day in range(5)])
+    low, high = found.extent
+    values = [one.value for one in found.points] + [found.bands[0].low, found.bands[0].high]
+    assert 40 < low < min(values) < max(values) < high < 65
+    low, high = trend([point(0)]).extent
+    assert low < found.points[0].value < high
+
+
 def test_of_seconds_more_are_slower() -> None:
     found = trend([*map(point, range(5)), point(5, 60)], "ttft_s")
     assert [one.verdict.word for one in found.regressions] == ["slower"]

@@ -21,6 +21,7 @@ FULL = Filter(
     tags=("paris", "à la nuit"),
     since=date(2026, 10, 1),
     until=date(2026, 11, 21),
+    days=30,
     ranges={"n_ctx": (512, 4096), "temperature": (None, 0.7), "odd, name:": (-1.5, None), "tiny": (1e-9, 0.1)},
     is_starred=True,
     has_archived=True,
@@ -63,6 +64,10 @@ def test_a_list_has_each_value_once_and_text_no_space_around_it() -> None:
         ({"since": "0001-01-01"}, "since"),
         ({"until": "9999-12-31"}, "until"),
         ({"since": "2026-11-21", "until": "2026-11-20"}, "since"),
+        ({"days": "week"}, "days"),
+        ({"days": "-1"}, "days"),
+        ({"days": "36501"}, "days"),
+        ({"days": "9" * 5000}, "days"),
         ({"is_starred": "maybe"}, "is_starred"),
         ({"models": "a,,b"}, "models"),
         ({"ranges": "n_ctx"}, "ranges"),
@@ -106,5 +111,5 @@ def test_what_is_no_filter_is_refused(values: dict[str, Any]) -> None:
 
 
 def test_the_kinds_of_fields_are_all_of_them() -> None:
-    assert {"text", "ranges", *LISTS, *DATES, *SWITCHES} == set(Filter.__dataclass_fields__)
+    assert {"text", "days", "ranges", *LISTS, *DATES, *SWITCHES} == set(Filter.__dataclass_fields__)
     assert replace(FULL, text="") != FULL

@@ -245,6 +245,18 @@ def test_marks_are_found_and_the_archive_only_when_asked(history: History, three
     assert ids(history.find.runs(Filter(text="paris slow"))) == [c]
 
 
+def test_the_last_days_end_today(history: History, three: dict[str, str]) -> None:
+    midday = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0)
+    today, week_ago = (make_run(created_at=midday - timedelta(days=days)) for days in (0, 7))
+    for run in (today, week_ago):
+        history.runs.keep(run)
+    assert ids(history.find.runs(Filter(days=1))) == [today.id]
+    assert ids(history.find.runs(Filter(days=7))) == [today.id]
+    assert ids(history.find.runs(Filter(days=8))) == [today.id, week_ago.id]
+    assert ids(history.find.runs(Filter(days=8, until=(midday - timedelta(days=1)).date()))) == [week_ago.id]
+    assert history.find.runs(Filter()).total == 5
+
+
 def test_what_is_deleted_is_not_found(history: History, three: dict[str, str]) -> None:
     history.marks.tag("run", [three["b"]], add=["hidden"])
     history.runs.delete(three["b"])

@@ -57,6 +57,15 @@ def test_only_the_same_configuration_is_in_a_trend(history: History) -> None:
     assert [point.run_id for point in points] == [run.id, moved.id, longer.id]
 
 
+def test_a_point_has_the_name_and_the_note_of_its_run(history: History) -> None:
+    first, second = kept(history, 0), kept(history, 1)
+    history.marks.note("run", second.id, "after the BIOS update")
+    points = history.find.trend(first.id, 0, "tokens_per_s")
+    assert [(point.name, point.note) for point in points] == [
+        (first.name, ""), (second.name, "after the BIOS update"),
+    ]  # fmt: skip
+
+
 def test_what_the_rows_of_llama_bench_say_besides_is_no_setting(history: History) -> None:
     first = kept(history, 0, row={"test_time": "2026-10-01"})
     second = kept(history, 1, row={"test_time": "2026-10-02"})

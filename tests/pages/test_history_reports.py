@@ -1,0 +1,135 @@
+"""The History page: reports of chosen runs, trends and trials with text between them, on the page and as a file."""
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from engine.history import History
+from engine.history.reports import Block
+from engine.runs import RunRecord
+from engine.workbench import Workbench
+from pages.parts.history.report_file import report_html
+from pages.parts.history.report_parts import paragraphs
+from tests.engine.history.trial_maker import make_trial
+from tests.pages.app import HOSTILE, address, choose, open_page, press, said, table
+
+
+def page(**query: str) -> AppTest:
+    return open_page("history.py", "History", **query)
+
+
+@pytest.fixture
+def report(history: History, runs: list[RunRecord]) -> str:
+    """Id of a report with a text, a run, a trend and a trial."""
+    trial = make_trial(6, prompt="Once upon a time")
+    history.record(trial).result(60)
+    blocks = [
+        Block(kind="text", text="# Why\nBecause.\nOf this.\n\nAnd that."),
+        Block(kind="run", of=runs[0].id),
+        Block(kind="trend", of=f"{runs[0].id}.1", metric="tokens_per_s"),
+        Block(kind="trial", of=trial.id),
+    ]
+    return history.reports.create("Three days", blocks).id
+
+
+def test_without_a_report_there_is_one_thing_to_do(history: History) -> None:
+    at = page(view="reports")
+    assert "No reports yet" in said(at)
+    press(at, "history_report_new")
+    (made,) = history.reports.all()
+    assert address(at) == {"view": "reports", "report": made.id, "edit": "1"}
+
+
+def test_chosen_runs_and_a_trend_are_added_to_a_report(runs: list[RunRecord], history: History) -> None:
+    at = press(choose(page(), 0, 2), "history_report_add")
+    (made,) = history.reports.all()
+    assert made.blocks == tuple(Block(kind="run", of=runs[number].id) for number in (2, 0))
+    assert address(at)["report"] == made.id and len(at.get("plotly_chart")) == 2
+    at = page(trend=f"{runs[1].id}.0", metric="ttft_s")
+    at.selectbox(key="history_report_chosen").set_value(made.id).run()
+    press(at, "history_report_add")
+    found = history.reports.report(made.id)
+    assert found is not None
+    assert found.blocks[2:] == (Block(kind="trend", of=f"{runs[1].id}.0", metric="ttft_s"),)
+
+
+def test_chosen_trials_are_added_too(history: History) -> None:
+    trial = make_trial(3)
+    history.record(trial).result(60)
+    press(choose(page(view="trials"), 0), "history_report_add")
+    assert history.reports.all()[0].blocks == (Block(kind="trial", of=trial.id),)
+
+
+def test_a_report_is_read_at_its_address(report: str, history: History) -> None:
+    at = page(view="reports", report=report)
+    assert "Three days" in said(at) and "Because\\." in said(at) and "### Why" in said(at)
+    assert len(at.get("plotly_chart")) == 2
+    (strip,) = [html for html in at.get("html") if "logitbench" in html.proto.body]
+    assert 'class="strip"' in strip.proto.body
+    assert "Text" not in [widget.label for widget in at.main.text_area]
+    press(at, "history_report_open_1")
+    assert [title.value for title in at.title] == ["Benchmark"]
+
+
+def test_a_report_is_edited(report: str, history: History, runs: list[RunRecord]) -> None:
+    def kinds() -> list[str]:
+        found = history.reports.report(report)
+        assert found is not None
+        return [block.kind for block in found.blocks]
+
+    at = press(page(view="reports", report=report), "history_report_edit")
+    assert address(at)["edit"] == "1"
+    at.text_input(key=f"history_report_name_{report}").set_value("Four days").run()
+    press(at, "history_report_arrow_downward_0")
+    assert kinds() == ["run", "text", "trend", "trial"]
+    press(at, "history_report_remove_2")
+    press(at, "history_report_add_text")
+    assert kinds() == ["run", "text", "trial", "text"]
+    texts = [widget for widget in at.main.text_area if widget.label == "Text"]
+    texts[1].set_value("The end.").run()
+    found = history.reports.report(report)
+    assert found is not None and (found.name, found.blocks[3].text) == ("Four days", "The end.")
+    assert found.blocks[1].text.startswith("# Why")
+    assert at.button(key="history_report_arrow_upward_0").disabled
+    assert at.button(key="history_report_arrow_downward_3").disabled
+
+
+def test_a_report_is_deleted_with_a_way_back(report: str, history: History) -> None:
+    at = press(page(view="reports", report=report), "history_report_delete")
+    assert address(at) == {"view": "reports"} and "Three days was deleted" in said(at).replace("\\", "")
+    assert history.reports.all() == []
+    press(at, "history_report_undo")
+    assert list(table(at)["report"]) == ["Three days"]
+    assert "deleted or never saved" in page(view="reports", report="nonsense").main.error[0].value
+
+
+def test_parts_that_are_gone_are_said_in_their_places(report: str, history: History, runs: list[RunRecord]) -> None:
+    history.runs.delete(runs[0].id)
+    at = page(view="reports", report=report)
+    assert said(at).count("was deleted") == 2 and len(at.get("html")) and not at.main.error
+
+
+def test_the_file_has_all_parts_and_loads_nothing(report: str, history: History, bench: Workbench) -> None:
+    found = history.reports.report(report)
+    assert found is not None
+    file = report_html(bench, history, found).decode()
+    assert "<h1>Three days</h1>" in file and "<h2>Why</h2>" in file and "<p>Because.<br>Of this.</p>" in file
+    assert file.count('class="figure"') == 2 and file.count('<div class="strip">') == 1
+    assert "default-src 'none'" in file
+
+
+def test_the_file_of_hostile_texts_has_no_element_of_theirs(history: History, bench: Workbench) -> None:
+    trial = make_trial(3, prompt=HOSTILE)
+    history.record(trial).result(60)
+    made = history.reports.create(
+        HOSTILE, [Block(kind="text", text=f"# {HOSTILE}\n{HOSTILE}"), Block(kind="trial", of=trial.id)]
+    )
+    file = report_html(bench, history, made).decode()
+    assert "<script>alert" not in file and "\u202e" not in file
+    assert "<script" not in file  # a report without charts has no scripts at all
+    shown = page(view="reports", report=made.id)
+    assert "<script>" not in said(shown) and "**bold" not in said(shown)
+
+
+def test_paragraphs_and_headings_of_a_text() -> None:
+    assert paragraphs("# A\nb\nc\n\n\n\nd\r\n\r\n# E") == [(True, "A"), (False, "b\nc"), (False, "d"), (True, "E")]
+    assert paragraphs(" \n\n ") == []
