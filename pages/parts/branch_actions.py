@@ -66,7 +66,8 @@ class Probable(msgspec.Struct, tag_field="action", tag="probable", forbid_unknow
     step: Whole
 
 
-Action = Continue | Ban | Text | Sample | Resample | Probable
+Branching = Continue | Text | Sample | Resample | Probable
+Action = Ban | Branching
 
 
 def answer(bench: Workbench, asked: object) -> None:
@@ -74,26 +75,43 @@ def answer(bench: Workbench, asked: object) -> None:
     attempt(prompt_state.ERROR, lambda: _carry_out(bench, asked))
 
 
-def _carry_out(bench: Workbench, asked: object) -> None:
+def read(asked: object) -> Action:
+    """Return the action that a strip asked for. Raises ConfigError where that is none."""
     try:
-        action = msgspec.convert(asked, Action)
+        action: Action = msgspec.convert(asked, Action)
     except msgspec.ValidationError as error:
         raise ConfigError(f"The strip asked for something that cannot be done: {error}. Reload the page.") from error
+    return action
+
+
+def _carry_out(bench: Workbench, asked: object) -> None:
+    action = read(asked)
     trial = bench.trials.trial(action.trial)
+    if isinstance(action, Ban):
+        token_bias.ban(action.id, sampling_editor.PREFIX, trial.steps.vocabulary, trial.model.name)
+        return
+    shown = begun(bench, trial, action)
+    if isinstance(action, Resample):
+        prompt_state.put_on_screen(shown)
+    elif shown is not trial:
+        prompt_state.show(shown)
+
+
+def begun(bench: Workbench, trial: Trial, action: Branching) -> Trial:
+    """Start what a reader asked for; return the branch, or `trial` where the results stand below that one."""
     match action:
         case Continue(step=step, id=id):
-            prompt_state.show(_continued(bench, trial, step, id))
+            return _continued(bench, trial, step, id)
         case Text(step=step, text=text):
-            prompt_state.show(bench.branching.with_text(trial, step, text))
-        case Sample(step=step, num=num):
-            bench.branching.sample(trial, step, num)
+            return bench.branching.with_text(trial, step, text)
         case Resample(step=step, sampling=changed):
             sampling = replace(with_changes(trial.draft.sampling, changed), seed=trial.seed)
-            prompt_state.put_on_screen(bench.trials.branch(trial, step, [], sampling=sampling))
+            return bench.trials.branch(trial, step, [], sampling=sampling)
+        case Sample(step=step, num=num):
+            bench.branching.sample(trial, step, num)
         case Probable(step=step):
             bench.probable.find(trial, step)
-        case Ban(id=id):
-            token_bias.ban(id, sampling_editor.PREFIX, trial.steps.vocabulary, trial.model.name)
+    return trial
 
 
 def _continued(bench: Workbench, trial: Trial, step: int, id: int) -> Trial:

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from engine.runs import RunRecord
-from tests.e2e.conftest import Server, is_settled
+from tests.e2e.conftest import Server, has_ended, is_settled
 
 pytestmark = pytest.mark.slow
 
@@ -95,6 +95,30 @@ def test_one_prompt_under_two_arms(kept: Server, open_page: OpenPage) -> None:
     page.reload()
     expect(page).to_have_url(address)
     expect(page.get_by_role("heading", level=3).first).to_have_text(re.compile(r"token"))
+
+
+def test_a_candidate_is_banned_in_its_variant_or_continued_with_in_the_prompt_lab(
+    kept: Server, open_page: OpenPage
+) -> None:
+    page = open_page(f"{kept.url}/compare", "Compare")
+    page.set_viewport_size({"width": 1400, "height": 900})
+    compared(page, 24)
+    page.locator(".root.sharing .text").nth(1).locator(".t.answer").nth(3).click()
+    rows = page.locator(".shared .inspector .candidates tbody tr")
+    rows.first.hover()
+    rows.first.get_by_role("button", name=re.compile("^Ban")).click()
+    expect(page.get_by_text("Edited since this answer.")).to_have_count(1)
+    editor = edit(page, 1)
+    editor.get_by_role("tab", name="Constraints").click()
+    expect(editor.get_by_role("switch", name="Ban")).to_be_checked()
+    close(page)
+    other = page.locator(".shared .inspector .candidates tbody tr:not(.chosen)").first
+    other.hover()
+    other.get_by_role("button", name="Continue with").click()
+    expect(page).to_have_url(re.compile(r"\?trial=[0-9a-f-]{36}"))
+    has_ended(page)
+    expect(page.get_by_role("heading", name="Prompt lab")).to_be_visible()
+    expect(page.locator(".t.forced")).to_have_count(1)
 
 
 def test_the_answers_are_seen_without_scrolling(kept: Server, open_page: OpenPage) -> None:

@@ -91,7 +91,7 @@ def _editor(bench: Workbench, head: Head, variables: Sequence[str]) -> None:
                     plain(f"{{{{{name}}}}}"), key=_key(number, f"value_{name}"), placeholder="as in the table",
                     persist_state="session",
                 )  # fmt: skip
-    sampling_editor.parameter_panel(_key(number, ""))
+    sampling_editor.parameter_panel(key_prefix(number))
 
 
 def _model(bench: Workbench, number: int) -> None:
@@ -159,11 +159,11 @@ def _fill(number: int, arm: Arm, trial: Trial | None = None) -> None:
         state[_key(number, f"value_{name}")] = value
     request = Request(max_tokens=arm.max_tokens, stop=arm.stop)
     vocabulary, model = (trial.steps.vocabulary, trial.model.name) if trial else (None, "")
-    sampling_editor.fill(arm.sampling, request, _key(number, ""), vocabulary, model)
+    sampling_editor.fill(arm.sampling, request, key_prefix(number), vocabulary, model)
 
 
 def _read(number: int, variables: Sequence[str]) -> Arm:
-    state, prefix = st.session_state, _key(number, "")
+    state, prefix = st.session_state, key_prefix(number)
     sampling, request = sampling_editor.read_sampling(prefix), sampling_editor.read_request(prefix)
     with sampling_editor.in_labels({"label": "Name", **sampling_editor.REQUEST_LABELS}):
         return Arm(
@@ -197,6 +197,11 @@ def _add(variables: Sequence[str]) -> None:
 def _remove(number: int) -> None:
     """Remove a variant, unless it is the last one: a button may be pressed twice before the page is redrawn."""
     st.session_state[ARMS] = [each for each in st.session_state[ARMS] if each != number] or [number]
+
+
+def key_prefix(number: int) -> str:
+    """Return the prefix of the keys of a variant's sampling editor."""
+    return _key(number, "")
 
 
 def _key(number: int, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import streamlit as st
@@ -15,7 +16,7 @@ from engine.workbench.comparison_manager import figures
 from engine.workbench.trials import Trial
 from pages.parts import address, job_tray
 from pages.parts.beside_inspector import beside_inspector
-from pages.parts.compare import alike, trial_answers, trial_arms, trial_state
+from pages.parts.compare import alike, trial_actions, trial_answers, trial_arms, trial_state
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.labels import distinct
@@ -94,7 +95,7 @@ def show(bench: Workbench, record: ComparisonRecord | None, *, is_running: bool)
                     continue
                 if trial_arms.is_edited(head, record.plan.arms[column.arm], names):
                     st.caption("Edited since this answer.")
-                _answer(bench, column, drawing, is_running=is_running)
+                _answer(bench, head.number, column, drawing, is_running=is_running)
     if record is not None and columns:
         with st.expander("All answers", key="arms_all"):
             trial_answers.show(record, outcomes)
@@ -158,8 +159,8 @@ def _columns(
         return [], {}
 
 
-def _answer(bench: Workbench, column: Column, drawing: Drawing, *, is_running: bool) -> None:
-    """Draw the answer of a variant, as tokens or as text, and below it how it came about."""
+def _answer(bench: Workbench, number: int, column: Column, drawing: Drawing, *, is_running: bool) -> None:
+    """Draw the answer of a variant, by its number, as tokens or as text, and below it how it came about."""
     if not is_running:
         _answers(column)
     if column.shown.error:
@@ -170,6 +171,7 @@ def _answer(bench: Workbench, column: Column, drawing: Drawing, *, is_running: b
         token_strip(
             column.trial.id, key=f"arms_strip_{column.arm}", height=STRIP_HEIGHT, k=bench.settings.shown_top_k,
             controls=False, inspector="shared", name=column.label, num_shared=drawing.num_shared,
+            on={"asked": partial(trial_actions.answer, bench, number)},
         )  # fmt: skip
     elif column.text is not None:
         _text(column, drawing.columns, drawing.view)

@@ -7,7 +7,7 @@ from engine.errors import EngineError
 from engine.units import counted
 from engine.workbench import Workbench
 from engine.workbench.compare_run import CompareRun
-from pages.parts.compare import trial_list, trial_results, trial_state, trial_table
+from pages.parts.compare import trial_actions, trial_list, trial_results, trial_state, trial_table
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.sampling_editor import SettingError
@@ -17,6 +17,7 @@ PROMPT_WIDTH, BUTTON_WIDTH = 60, 150
 
 def show(bench: Workbench) -> None:
     """Draw the comparison in the URL, or the two default variants, ready to run."""
+    trial_actions.follow()
     running = bench.compare.running  # read before the record, which is then complete if nothing is running
     record = trial_state.open_comparison(bench)
     is_running = record is not None and running is not None and running.record.id == record.id
