@@ -130,7 +130,8 @@ def _cells(run_id: str, model: str, random: np.random.Generator) -> pa.Table:
             "num_generated": 64,
             "model": f"/models/{model}.gguf",
         }
-        settings = {axis.name: chosen.get(axis.name, pool.get(axis.name)) for axis in AXES}
+        given = {axis.name: chosen.get(axis.name, pool.get(axis.name)) for axis in AXES}
+        settings = {name: value for name, value in given.items() if value is not None}
         cells.append(CellRecord(number=number, label=layout, settings=settings, status="done"))
     return run_columns.cell_rows(run_id, cells)
 
