@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from engine.history.archives.parts import MANIFEST, SAMPLES
 from engine.runs import RunRecord
@@ -20,6 +20,9 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 ROOT = Path(__file__).parents[2]
+NAME_X = 215
+"""Where the names of runs stand in the list, which is drawn on a canvas, in pixels from its left."""
+
 ROWS = re.compile(r"^[\d,]+ rows? in ")
 
 
@@ -118,3 +121,70 @@ def test_the_shell_reads_what_the_open_workbench_has(kept: Server, runs: list[Ru
     done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert {run.id for run in runs} <= {row["id"] for row in json.loads(done.stdout)["rows"]}
+
+
+def test_a_name_is_a_link_to_its_run(kept: Server, runs: list[RunRecord], open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/history?view=runs&text=Evening", "History")
+    expect(caption(page, "1 run")).to_be_visible()
+    is_settled(page)
+    page.get_by_test_id("stDataFrame").first.click(position={"x": NAME_X, "y": 35 + 18})
+    expect(page).to_have_url(re.compile(rf"/benchmark\?run={runs[1].id}"))
+    expect(page.get_by_role("heading", name="Benchmark")).to_be_visible()
+
+
+def test_a_period_is_one_click_and_is_saved_as_a_view(kept: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/history?view=runs&text=ing", "History")
+    page.get_by_role("radio", name="Today").click()
+    expect(page).to_have_url(re.compile(r"days=1$"))
+    expect(caption(page, "Nothing matches this filter.")).to_be_visible()
+    page.get_by_role("button", name=re.compile("Save view")).click()
+    box = page.get_by_label("Name of this view")
+    box.fill("Fresh today")
+    box.press("Enter")
+    page.get_by_role("button", name="Save", exact=True).click()
+    pill = page.get_by_role("radio", name="Fresh today", exact=True)
+    expect(pill).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("radio", name="Any time").click()
+    expect(caption(page, "2 runs")).to_be_visible()
+    pill.click()
+    expect(page).to_have_url(re.compile(r"days=1$"))
+    page.get_by_role("button", name=re.compile("Edit view")).click()
+    page.get_by_role("button", name="Delete view").click()
+    expect(pill).to_have_count(0)
+    expect(page.get_by_text("The view Fresh today was deleted.")).to_be_visible()
+
+
+def test_a_report_is_made_of_chosen_runs_and_read_without_a_network(
+    kept: Server, open_page: OpenPage, browser: Browser, tmp_path: Path
+) -> None:
+    page = open_page(f"{kept.url}/history?view=runs&text=ing", "History")
+    expect(caption(page, "2 runs")).to_be_visible()
+    is_settled(page)
+    choose_row(page, 0)
+    choose_row(page, 1)
+    page.get_by_role("button", name=re.compile("To report")).click()
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page).to_have_url(re.compile(r"view=reports&report=[0-9a-f-]{36}&edit=1"))
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    page.get_by_role("button", name="Add text").click()
+    box = page.get_by_label("Text", exact=True)
+    box.fill("# Findings\nMore sequences are faster.")
+    box.press("Control+Enter")
+    is_settled(page)
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_role("heading", name="Findings")).to_be_visible()
+    with page.expect_download() as came:
+        page.get_by_role("button", name="HTML page").click()
+    path = tmp_path / "report.html"
+    came.value.save_as(path)
+    offline = browser.new_context(offline=True)
+    errors: list[str] = []
+    shown = offline.new_page()
+    shown.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    shown.goto(path.as_uri())
+    expect(shown.get_by_role("heading", name="Findings")).to_be_visible()
+    expect(shown.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    expect(shown.locator(".js-plotly-plot")).to_have_count(2)
+    assert errors == []
+    offline.close()

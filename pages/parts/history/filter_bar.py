@@ -87,7 +87,7 @@ class _Bar:
         ))  # fmt: skip
         self._period()
         for name in SHOWN:
-            self._several(name, width=150)
+            self._several(name, width=140)
 
     def rest(self) -> None:
         """Draw the fields in the popover."""

@@ -169,8 +169,10 @@ def _part(bench: Workbench, history: History, block: Block, number: int) -> None
 
 
 def _title(part: Part, number: int) -> None:
-    if st.button(plain(part.title), type="tertiary", key=f"{KEY}open_{number}", icon=":material/open_in_new:"):
-        st.switch_page(part.page, query_params={part.query[0]: part.query[1]})
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.markdown(f"### {plain(part.title)}", width="content")
+        if st.button("Open", icon=":material/open_in_new:", type="tertiary", key=f"{KEY}open_{number}"):
+            st.switch_page(part.page, query_params={part.query[0]: part.query[1]})
 
 
 def _edit(history: History, report: Report, number: int) -> None:
@@ -186,9 +188,9 @@ def _edit(history: History, report: Report, number: int) -> None:
             args=(lambda: _put(history, report, number, Block(kind="text", text=st.session_state[key])),),
         )  # fmt: skip
     with st.container(horizontal=True, gap="xsmall"):
-        for icon, told, to in (("arrow_upward", "Move up", number - 1), ("arrow_downward", "Move down", number + 1)):
+        for label, icon, to in (("Up", "arrow_upward", number - 1), ("Down", "arrow_downward", number + 1)):
             st.button(
-                f":material/{icon}:", key=f"{KEY}{icon}_{number}", help=f"{told}.", type="tertiary",
+                label, icon=f":material/{icon}:", key=f"{KEY}{icon}_{number}", type="tertiary",
                 disabled=not 0 <= to <= last, on_click=view.act, args=(partial(_move, history, report, number, to),),
             )  # fmt: skip
         st.button(

@@ -53,7 +53,7 @@ def rows_control(choices: Mapping[str, str]) -> None:
     """Draw the choice of what the rows of the list are; call inside a row."""
     st.session_state[ROWS] = rows(choices)
     st.selectbox(
-        "Rows", choices, format_func=choices.__getitem__, key=ROWS, label_visibility="collapsed", width=176,
+        "Rows", choices, format_func=choices.__getitem__, key=ROWS, label_visibility="collapsed", width=160,
         on_change=lambda: put(rows=st.session_state[ROWS], order="", page=""),
     )  # fmt: skip
 
