@@ -7,6 +7,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pages.parts import first_paint
+
 TITLE = b"<title>Streamlit</title>"
 HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
 
@@ -38,7 +40,7 @@ class BaseAddress:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    told = body.replace(TITLE, HEAD, 1)
+                    told = body.replace(TITLE, HEAD + first_paint.head(), 1)
                     MutableHeaders(raw=start["headers"])["content-length"] = str(len(told))
                     await send(start)
                     await send({"type": "http.response.body", "body": told})

@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from pages.parts import base_address
+from pages.parts import base_address, first_paint
 
 PAGE = "<html><head><title>Streamlit</title></head><body>" + 2000 * "x" + "</body></html>"
 BROWSER = {"accept": "text/html,application/xhtml+xml", "accept-encoding": "gzip"}
@@ -33,7 +33,8 @@ def client() -> TestClient:
 
 def test_the_page_learns_its_server() -> None:
     answer = client().get("/", headers=BROWSER)
-    assert answer.text == PAGE.replace(base_address.TITLE.decode(), base_address.HEAD.decode())
+    told = (base_address.HEAD + first_paint.head()).decode()
+    assert answer.text == PAGE.replace(base_address.TITLE.decode(), told)
     assert int(answer.headers["content-length"]) == len(answer.content)
 
 
