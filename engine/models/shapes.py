@@ -150,6 +150,20 @@ _GEMMA_1B = Shape(
     architecture="gemma3", n_vocab=262_144, n_ctx_train=32_768, norm_eps=1e-6, rope_base=1_000_000,
     n_embd=1152, n_layer=26, n_head=4, n_head_kv=1, n_ff=6912, n_head_width=256, sliding_window=512, is_tied=True,
 )  # fmt: skip
+_LLAMA_8B = Shape(
+    architecture="llama", n_vocab=128_256, n_ctx_train=8192, rope_base=500_000,
+    n_embd=4096, n_layer=32, n_head=32, n_head_kv=8, n_ff=14_336,
+)  # fmt: skip
+_LLAMA_70B = replace(_LLAMA_8B, n_embd=8192, n_layer=80, n_head=64, n_ff=28_672)
+_LLAMA_SMALL = replace(_LLAMA_8B, n_ctx_train=131_072, is_tied=True)
+_SMOLLM = Shape(
+    architecture="llama", n_vocab=49_152, n_ctx_train=8192, rope_base=100_000,
+    n_embd=576, n_layer=30, n_head=9, n_head_kv=3, n_ff=1536, is_tied=True,
+)  # fmt: skip
+_QWEN_3 = Shape(
+    architecture="llama", n_vocab=151_936, n_ctx_train=40_960, norm_eps=1e-6, rope_base=1_000_000, add_bos=False,
+    n_embd=1024, n_layer=28, n_head=16, n_head_kv=8, n_ff=3072, n_head_width=128, is_tied=True,
+)  # fmt: skip
 _TINY = Shape(
     architecture="llama", n_vocab=1024, n_ctx_train=512,
     n_embd=256, n_layer=8, n_head=4, n_head_kv=2, n_ff=512,
@@ -166,6 +180,35 @@ SHAPES = {
         architecture="llama", n_vocab=32_000, n_ctx_train=4096,
         n_embd=5120, n_layer=40, n_head=40, n_head_kv=40, n_ff=13_824,
     ),
+    "llama-2-70b": replace(_LLAMA_70B, n_vocab=32_000, n_ctx_train=4096, rope_base=10_000),
+    "llama-3-8b": _LLAMA_8B,
+    "llama-3-70b": _LLAMA_70B,
+    "llama-3.1-8b": replace(_LLAMA_8B, n_ctx_train=131_072),
+    "llama-3.1-70b": replace(_LLAMA_70B, n_ctx_train=131_072),
+    "llama-3.1-405b": replace(
+        _LLAMA_70B, n_ctx_train=131_072, n_embd=16_384, n_layer=126, n_head=128, n_ff=53_248
+    ),
+    "llama-3.2-1b": replace(_LLAMA_SMALL, n_embd=2048, n_layer=16, n_ff=8192),
+    "llama-3.2-3b": replace(_LLAMA_SMALL, n_embd=3072, n_layer=28, n_head=24, n_ff=8192),
+    "smollm2-135m": _SMOLLM,
+    "smollm2-360m": replace(_SMOLLM, n_embd=960, n_layer=32, n_head=15, n_head_kv=5, n_ff=2560),
+    "smollm2-1.7b": replace(_SMOLLM, n_embd=2048, n_layer=24, n_head=32, n_head_kv=32, n_ff=8192),
+    "xlam-1b": Shape(
+        architecture="llama", n_vocab=32_256, n_ctx_train=16_384, rope_base=100_000,
+        n_embd=2048, n_layer=24, n_head=16, n_head_kv=16, n_ff=5504,
+    ),
+    "mistral-nemo-12b": Shape(
+        architecture="llama", n_vocab=131_072, n_ctx_train=131_072, rope_base=1_000_000,
+        n_embd=5120, n_layer=40, n_head=32, n_head_kv=8, n_ff=14_336, n_head_width=128,
+    ),
+    "mistral-small-24b": Shape(
+        architecture="llama", n_vocab=131_072, n_ctx_train=32_768, rope_base=100_000_000,
+        n_embd=5120, n_layer=40, n_head=32, n_head_kv=8, n_ff=32_768, n_head_width=128,
+    ),
+    "phi-3-mini": Shape(
+        architecture="llama", n_vocab=32_064, n_ctx_train=4096,
+        n_embd=3072, n_layer=32, n_head=32, n_head_kv=32, n_ff=8192,
+    ),
     "mistral-7b": Shape(
         architecture="llama", n_vocab=32_000, n_ctx_train=32_768,
         n_embd=4096, n_layer=32, n_head=32, n_head_kv=8, n_ff=14_336,
@@ -179,11 +222,35 @@ SHAPES = {
     "qwen2.5-7b": replace(
         _QWEN_HALF_B, n_vocab=152_064, n_embd=3584, n_layer=28, n_head=28, n_head_kv=4, n_ff=18_944, is_tied=False
     ),
+    "qwen2.5-3b": replace(_QWEN_HALF_B, n_embd=2048, n_layer=36, n_head=16, n_ff=11_008),
+    "qwen2.5-14b": replace(
+        _QWEN_HALF_B, n_vocab=152_064, n_embd=5120, n_layer=48, n_head=40, n_head_kv=8, n_ff=13_824, is_tied=False
+    ),
+    "qwen2.5-32b": replace(
+        _QWEN_HALF_B, n_vocab=152_064, n_embd=5120, n_layer=64, n_head=40, n_head_kv=8, n_ff=27_648, is_tied=False
+    ),
+    "qwen2.5-72b": replace(
+        _QWEN_HALF_B, n_vocab=152_064, n_embd=8192, n_layer=80, n_head=64, n_head_kv=8, n_ff=29_568, is_tied=False
+    ),
+    "qwen3-0.6b": _QWEN_3,
+    "qwen3-1.7b": replace(_QWEN_3, n_embd=2048, n_ff=6144),
+    "qwen3-4b": replace(_QWEN_3, n_embd=2560, n_layer=36, n_head=32, n_ff=9728),
+    "qwen3-8b": replace(_QWEN_3, n_embd=4096, n_layer=36, n_head=32, n_ff=12_288, is_tied=False),
+    "qwen3-14b": replace(_QWEN_3, n_embd=5120, n_layer=40, n_head=40, n_ff=17_408, is_tied=False),
+    "qwen3-32b": replace(_QWEN_3, n_embd=5120, n_layer=64, n_head=64, n_ff=25_600, is_tied=False),
     "gemma-3-270m": replace(_GEMMA_1B, n_embd=640, n_layer=18, n_ff=2048),
     "gemma-3-1b": _GEMMA_1B,
     "gemma-3-4b": replace(
         _GEMMA_1B, n_vocab=262_208, n_ctx_train=131_072,
         n_embd=2560, n_layer=34, n_head=8, n_head_kv=4, n_ff=10_240, sliding_window=1024,
+    ),
+    "gemma-3-12b": replace(
+        _GEMMA_1B, n_vocab=262_208, n_ctx_train=131_072,
+        n_embd=3840, n_layer=48, n_head=16, n_head_kv=8, n_ff=15_360, sliding_window=1024,
+    ),
+    "gemma-3-27b": replace(
+        _GEMMA_1B, n_vocab=262_208, n_ctx_train=131_072,
+        n_embd=5376, n_layer=62, n_head=32, n_head_kv=16, n_ff=21_504, n_head_width=128, sliding_window=1024,
     ),
     "tiny": _TINY,
     "tiny-tied": Shape(
@@ -196,4 +263,7 @@ SHAPES = {
         n_head_kv=1, n_head_width=128, sliding_window=256, is_tied=True,
     ),
 }  # fmt: skip
-"""Shapes by name, with the dimensions in each model's config.json on the Hugging Face hub."""
+"""Shapes by name, with the dimensions in each model's config.json on the Hugging Face hub.
+
+Qwen3 has norms of queries and keys besides, too small to count.
+"""

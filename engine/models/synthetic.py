@@ -25,6 +25,16 @@ ALIGNMENT = 32
 _CONTROL = ("<unk>", "<s>", "</s>")
 _LOGIT_STD = 2.5
 QUANTISATIONS = ("Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0", "F16", "F32")
+"""Quantisations that can be written."""
+
+PLANNED = (
+    *QUANTISATIONS, "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q5_K_S", "Q4_1", "Q5_0", "Q5_1", "IQ4_XS",
+    "IQ4_NL", "BF16",
+)  # fmt: skip
+"""Quantisations whose tensor types, and thus sizes, are known."""
+
+_FALLBACKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0", "IQ4_XS": "IQ4_NL"}
+"""Types of rows that are no multiple of 256."""
 
 
 class Tensor(NamedTuple):
@@ -60,6 +70,8 @@ def write_synthetic(
     too little room; no partial file remains then.
     """
     chosen = shape_named(shape) if isinstance(shape, str) else shape
+    if quantisation not in QUANTISATIONS:
+        raise ConfigError(f"quantisation = {quantisation!r}: must be one of {', '.join(QUANTISATIONS)}")
     tensors = tensors_of(chosen, quantisation)
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
@@ -173,26 +185,65 @@ class _Mixture:
     """Choice of tensor types as in llama.cpp's quantiser."""
 
     def __init__(self, shape: Shape, quantisation: str) -> None:
-        if quantisation not in QUANTISATIONS:
-            raise ConfigError(f"quantisation = {quantisation!r}: must be one of {', '.join(QUANTISATIONS)}")
-        self.shape = shape
-        self.is_mixed = quantisation.endswith("_M")
-        self.default = TYPES_BY_NAME[quantisation.removesuffix("_M")]
+        if quantisation not in PLANNED:
+            raise ConfigError(f"quantisation = {quantisation!r}: must be one of {', '.join(PLANNED)}")
+        self.shape, self.quantisation = shape, quantisation
+        base = quantisation if quantisation in TYPES_BY_NAME else quantisation.rsplit("_", 1)[0]
+        self.default = TYPES_BY_NAME[base]
 
     def type_of(self, name: str, columns: int, layer: int) -> TensorType:
         kind = self.default.name
-        if kind in ("F32", "F16"):
+        if kind in ("F32", "F16", "BF16"):
             return self.default
         if name == "output" or (name == "token_embd" and self.shape.is_tied):
             kind = "Q8_0" if columns % self.default.block or kind == "Q8_0" else "Q6_K"
-        elif self.is_mixed and name.endswith(("attn_v", "attn_qkv", "ffn_down")) and self._has_more_bits(layer):
-            kind = "Q6_K"
+        elif name.endswith(("attn_v", "attn_qkv")):
+            kind = self._of_values(layer)
+        elif name.endswith("ffn_down"):
+            kind = self._of_projection(layer)
+        elif name.endswith("attn_output"):
+            kind = {"Q2_K": "Q3_K", "Q3_K_M": "Q4_K", "Q3_K_L": "Q5_K"}.get(self.quantisation, kind)
         if columns % TYPES_BY_NAME[kind].block:
-            kind = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}[kind]
+            kind = _FALLBACKS[kind]
         return TYPES_BY_NAME[kind]
 
-    def _has_more_bits(self, layer: int) -> bool:
-        return has_more_bits(*(self.shape.copies_of or (layer, self.shape.n_layer)))
+    def _of_values(self, layer: int) -> str:
+        """Return the type of the matrix of a layer's values."""
+        is_narrow = self.shape.n_head >= 4 * self.shape.n_head_kv
+        match self.quantisation:
+            case "Q2_K":
+                return "Q4_K" if is_narrow else "Q3_K"
+            case "Q3_K_M":
+                return "Q5_K" if self._place(layer)[0] < 2 else "Q4_K"
+            case "Q3_K_L":
+                return "Q5_K"
+            case "Q4_K_S" if self._place(layer)[0] < 4:
+                return "Q5_K"
+            case "IQ4_XS" | "IQ4_NL" if is_narrow:
+                return "Q5_K"
+            case "Q4_K_M" | "Q5_K_M" if has_more_bits(*self._place(layer)):
+                return "Q6_K"
+        return self.default.name
+
+    def _of_projection(self, layer: int) -> str:
+        """Return the type of the matrix that ends a layer's feed-forward net."""
+        place, count = self._place(layer)
+        match self.quantisation:
+            case "Q2_K":
+                return "Q3_K"
+            case "Q3_K_M":
+                return "Q5_K" if place < count // 16 else "Q4_K"
+            case "Q3_K_L":
+                return "Q5_K"
+            case "Q4_K_S" | "IQ4_XS" | "IQ4_NL" if place < count // 8:
+                return "Q5_K"
+            case "Q4_K_M" | "Q5_K_M" if has_more_bits(place, count):
+                return "Q6_K"
+        return self.default.name
+
+    def _place(self, layer: int) -> tuple[int, int]:
+        """Return the number of a layer, and of all layers, of the model whose types it gets."""
+        return self.shape.copies_of or (layer, self.shape.n_layer)
 
 
 def has_more_bits(layer: int, n_layer: int) -> bool:

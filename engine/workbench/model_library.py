@@ -53,6 +53,11 @@ def look_at(
     ]
 
 
+def speed_of(file: ModelFile, history: History | None, limits: Limits | None) -> Speed | None:
+    """Return the speed of one model, as `look_at` does; history None: not measured. Raises HistoryError."""
+    return _speed(file, _measured([file], history) if history else {}, limits)
+
+
 def in_memory(file: ModelFile) -> float:
     """Return the share of a model's files in the page cache, 0 to 1; NaN where the system does not report it."""
     with contextlib.suppress(OSError):

@@ -1,5 +1,6 @@
 """The Models page without a browser: library, one model, whether it fits."""
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
+from engine.machine.limits import Limits
 from engine.models import by_size, by_type, embedded_model, read_library, read_model
-from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, grid, notes_example
+from engine.models.described import described
+from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, fit_row, grid, notes_example
 from engine.models.synthetic import write_synthetic
+from engine.specs import PoolSpec
+from engine.units import digits, quantity
 from engine.workbench import Workbench
-from engine.workbench.model_library import look_at
+from engine.workbench.model_library import Speed, look_at
 from pages.parts.models import fit_charts, fit_view, library_view, place, playground, tensor_charts
 from pages.parts.plain import plain
 from tests.engine.models import headers
@@ -25,6 +30,7 @@ class Machine:
     """Limits of a machine, as far as a library asks."""
 
     bandwidth_bytes_per_s = 10e9
+    cache_bytes = 1 << 20
 
 
 @pytest.fixture(scope="session")
@@ -182,20 +188,95 @@ def test_charts_of_tensors_account_for_all_bytes(gemma: Path) -> None:
 
 def test_fit_opens_on_the_loaded_model(bench: Workbench, manager: ScriptedManager, models_folder: Path) -> None:
     at = page(view="fit")
-    assert "fit here" in at.main.subheader[0].value
     file = read_model(embedded_model())
+    assert answer(at).startswith(f"{file.name} at {file.quantisation} takes ")
+    assert "and fits here" in answer(at)
     assert len(table(at, "sequences")) == len(SEQUENCES) * len(contexts_for(file))
     assert primary(at) == []
 
 
+def answer(at: AppTest) -> str:
+    """The answer as it is read: without the marks that keep Streamlit from reading it as Markdown."""
+    return re.sub(r"\\(.)", r"\1", at.main.subheader[0].value).replace("\u2060", "")
+
+
 def test_what_is_asked_stands_in_the_address(manager: ScriptedManager, models_folder: Path, gemma: Path) -> None:
     at = page(view="fit", model=str(gemma), sequences="4", type_k="q8_0", n_ctx="512")
-    assert "4 sequences of 512 tokens" in at.main.subheader[0].value
+    assert "4 sequences of 512 tokens" in answer(at)
     assert "q8" in said(at)
     at.selectbox(key="fit_sequences").select(8).run()
     assert address(at)["sequences"] == "8"
-    assert "8 sequences of 512 tokens" in at.main.subheader[0].value
+    assert "8 sequences of 512 tokens" in answer(at)
     assert any("window" in caption.value for caption in at.main.caption)
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        ("mistral 7b q4", "Mistral 7B at Q4_K_M takes "),
+        ("13b q5_k_m", "A 13B model at Q5_K_M takes "),
+        ("llama 3 70b", "Llama 3 70B at Q4_K_M takes "),
+        ("30b", "A 30B model at Q4_K_M takes about "),
+    ],
+)
+def test_a_model_in_words_is_answered(ask: str, told: str, manager: ScriptedManager, models_folder: Path) -> None:
+    manager.machine = Machine()
+    at = page(view="fit", ask=ask)
+    assert not at.error
+    assert answer(at).startswith(told)
+    assert " with 4,096 tokens" in answer(at)
+    assert "Estimated from the dimensions" in said(at)
+    weights = described(ask).model.weights_bytes
+    assert plain(f"At most {digits(10e9 / weights)} tokens/s with one sequence, estimated") in said(at)
+    assert len(at.get("plotly_chart")) == 2
+
+
+def test_the_answer_has_the_figures_of_the_estimate(manager: ScriptedManager, models_folder: Path) -> None:
+    at = page(view="fit", ask="llama 2 7b q8", n_ctx="2048", sequences="4")
+    row = fit_row(described("llama 2 7b q8").model, 2048, 4, PoolSpec())
+    assert f"takes {quantity(row.total, 'B')} with 4 sequences of 2,048 tokens" in answer(at)
+    shown = table(at, "sequences")
+    (found,) = shown[(shown["sequences"] == 4) & (shown["context"] == 2048)].to_dict("records")
+    assert found["total, GB"] == pytest.approx(row.total / 1e9)
+
+
+@pytest.mark.parametrize("ask", ["mistral", "mixtral 8x7b", "7b q7", HOSTILE, "x" * 5000, "/nowhere/<b>.gguf"])
+def test_a_model_that_cannot_be_read_from_words_is_said(
+    ask: str, manager: ScriptedManager, models_folder: Path
+) -> None:
+    at = page(view="fit", ask=ask)
+    assert len(at.error) == 1
+    assert "<script>" not in at.error[0].value and "<b>" not in at.error[0].value
+    assert not at.main.subheader
+
+
+def test_a_model_here_is_found_by_its_name(manager: ScriptedManager, models_folder: Path) -> None:
+    file = read_model(embedded_model())
+    assert answer(page(view="fit", ask=file.name.upper())) == answer(page(view="fit"))
+
+
+def test_a_model_of_the_catalogue_leads_to_its_download(manager: ScriptedManager, models_folder: Path) -> None:
+    at = page(view="fit", ask="SmolLM2 135M Instruct Q4_K_M")
+    at.button(key="fit_get").click().run()
+    assert address(at) == {"view": "get", "get": "smollm2-135m"}
+    assert not [button for button in page(view="fit", ask="7b").button if button.key == "fit_get"]
+
+
+def test_without_limits_the_speed_is_offered_to_be_measured(manager: ScriptedManager, models_folder: Path) -> None:
+    at = page(view="fit", ask="7b q4")
+    assert "tokens/s" not in said(at)
+    at.button(key="fit_limits").click().run()
+    assert manager.calls == [("measure_limits", "", 512)]
+
+
+def test_weights_that_the_cache_holds_have_no_limit_by_memory() -> None:
+    model = read_model(embedded_model())
+    limits = Limits(
+        machine_hash="", num_cores=1, cache_bytes=model.weights_bytes, bandwidth=((1, 10e9),), flops=1e9
+    )  # fmt: skip
+    told = fit_view.told_speed(model, Speed(1_000, "estimated"), limits)
+    assert "fit in the processor's cache" in told and "tokens/s" not in told
+    assert fit_view.told_speed(model, Speed(57.3, "measured here"), limits).startswith("57.3 tokens/s")
 
 
 @pytest.mark.parametrize("query", [{"sequences": "0"}, {"n_ctx": "many"}, {"type_k": "f8"}, {"shared": "perhaps"}])
@@ -204,14 +285,14 @@ def test_an_address_that_asks_for_nonsense_gives_the_usual(
 ) -> None:
     at = page(view="fit", **query)
     assert not at.error
-    assert at.main.subheader[0].value == page(view="fit").main.subheader[0].value
+    assert answer(at) == answer(page(view="fit"))
 
 
 def test_the_example_of_the_notes_explains_itself(manager: ScriptedManager, models_folder: Path) -> None:
     at = page(view="fit", model=place.EXAMPLE)
     assert "118 layers" in said(at)
     assert plain("3.04 TB") in said(at)
-    assert "too much here at any context length" in at.main.subheader[0].value
+    assert "too much here at any context length" in answer(at)
 
 
 @pytest.mark.parametrize(("view", "shown"), [("library", {}), ("quantise", {"view": "quantise"})])
@@ -244,23 +325,31 @@ def test_only_memory_near_the_columns_is_drawn() -> None:
     most = rows[-1].total
     near = fit_charts.over_context(rows, MachineMemory(total=100 * most, limit=2 * most, available=most // 2))
     assert [shape.label.text.split(":")[0] for shape in near.layout.shapes] == ["free now", "cgroup limit"]
-    assert not fit_charts.over_context(rows, MachineMemory(100 * most, None, 90 * most)).layout.shapes
+    assert not near.layout.annotations
+    far = fit_charts.over_context(rows, MachineMemory(100 * most, None, 90 * most))
+    assert not far.layout.shapes
+    assert "90 times the highest column" in far.layout.annotations[0].text
     low = fit_charts.over_context(rows, MachineMemory(most // 10, None, most // 20))
     assert [shape.label.text for shape in low.layout.shapes] == ["", ""]
 
 
 @pytest.mark.parametrize(
-    ("is_fitting", "longest", "said"),
+    ("sequences", "is_fitting", "longest", "said"),
     [
-        (True, 512, "8 sequences of 512 tokens take 95.0 MB and fit here."),
-        (True, 4096, "8 sequences of 512 tokens take 95.0 MB and fit here, as would up to 4,096 tokens each."),
-        (False, 256, "8 sequences of 512 tokens take 95.0 MB, too much here; up to 256 tokens each would fit."),
-        (False, 0, "8 sequences of 512 tokens take 95.0 MB, too much here at any context length."),
+        (1, True, 512, "It takes 95.0 MB with 512 tokens and fits here."),
+        (8, True, 512, "It takes 95.0 MB with 8 sequences of 512 tokens and fits here."),
+        (1, True, 4096, "It takes 95.0 MB with 512 tokens and fits here; up to 4,096 tokens would."),
+        (8, False, 256, "It takes 95.0 MB with 8 sequences of 512 tokens, too much here; "
+         "up to 256 tokens each would fit."),
+        (1, False, 0, "It takes 95.0 MB with 512 tokens, too much here at any context length."),
     ],
-)
-def test_the_answer_is_a_sentence(is_fitting: bool, longest: int, said: str) -> None:
-    row = FitRow(512, 8, 1, 1, 1, 1, 1, 1, 95_000_000, is_fitting)
-    assert fit_view.sentence(row, longest) == said
+)  # fmt: skip
+def test_the_answer_is_a_sentence(sequences: int, is_fitting: bool, longest: int, said: str) -> None:
+    row = FitRow(512, sequences, 1, 1, 1, 1, 1, 1, 95_000_000, is_fitting)
+    subject = fit_view.Subject(read_model(embedded_model()), "It")
+    assert fit_view.sentence(subject, row, longest) == said
+    about = fit_view.sentence(subject._replace(is_scaled=True), row, longest)
+    assert about.startswith("It takes about 95.0 MB")
 
 
 def test_where_some_fit_the_title_says_up_to_which() -> None:

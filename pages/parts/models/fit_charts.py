@@ -15,8 +15,8 @@ PARTS = {"weights": "weights", "kv": "KV cache", "buffers": "buffers", "process"
 NEAR = 3
 """Largest factor between the highest column and a line drawn with its label.
 
-A memory line above NEAR times the highest column is not drawn, as it would flatten the columns; one below 1 / NEAR of
-it has no label, which would cover the columns. The page states both as text.
+A line above NEAR times the highest column would flatten the columns: of the free memory, a note at the upper edge says
+how far above it is. A line below 1 / NEAR of the highest column has no label, which would cover the columns.
 """
 
 
@@ -63,6 +63,8 @@ def _stacked(
     for line in _lines(memory):
         if line.value <= NEAR * highest:
             _draw_line(figure, line, scale, is_named=line.value >= highest / NEAR)
+    if memory.available > NEAR * highest:
+        _note_above(figure, memory.available, highest)
     figure.update_layout(barmode="stack", bargap=0.3)
     figure.update_xaxes(type="category")
     figure.update_yaxes(title=scale.unit, rangemode="tozero")
@@ -83,6 +85,14 @@ def _draw_line(figure: go.Figure, line: Line, scale: Scale, *, is_named: bool) -
             "text": f"{line.name}: {quantity(line.value, 'B')}" if is_named else "",
             "font": {"color": GREY}, "textposition": line.side, "yanchor": "bottom",
         },
+    )  # fmt: skip
+
+
+def _note_above(figure: go.Figure, free: int, highest: int) -> None:
+    """Say at the upper edge how far above the columns the free memory is."""
+    figure.add_annotation(
+        text=f"↑ free now: {quantity(free, 'B')}, {free / highest:,.0f} times the highest column", showarrow=False,
+        xref="paper", x=0, xanchor="left", yref="paper", y=1, yanchor="bottom", font={"color": GREY},
     )  # fmt: skip
 
 

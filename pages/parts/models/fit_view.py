@@ -1,15 +1,19 @@
-"""Memory fit of a model before loading: its parts over context lengths and numbers of sequences."""
+"""Memory fit of any model before loading: one here, of the catalogue, or described in words; with its likely speed."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import pandas as pd
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.models import ModelFile, embedded_model
+from engine.machine.limits import Limits
+from engine.models import LibraryEntry, ModelFile, embedded_model
+from engine.models.catalogue import Entry, read_catalogue
+from engine.models.described import EXAMPLES, described
 from engine.models.details import readable
 from engine.models.fit import (
     SEQUENCES,
@@ -24,18 +28,25 @@ from engine.models.fit import (
     notes_example,
 )
 from engine.specs import KV_TYPES, PoolSpec
-from engine.units import NOT_MEASURED, counted, quantity
+from engine.units import NOT_MEASURED, digits, quantity
 from engine.workbench import Workbench
+from engine.workbench.model_library import Speed, speed_of
 from engine.workbench.model_manager import default_spec
 from pages.parts import address, number_columns
+from pages.parts.benchmark import task_button
 from pages.parts.benchmark.charts import draw
 from pages.parts.labels import distinct
 from pages.parts.models import fit_charts, place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
+ASK = "ask"
+"""Query parameter of the URL: a model described in words, instead of the path of one."""
+
+CHOSEN = "fit_model"
 EXAMPLE_LABEL = "Example from the notes: 540 B parameters"
 MOST_INSTANCES = 64
+USUAL_CONTEXT = 4096
 HELPS = {
     "context": "tokens per sequence",
     "KV cache": "keys and values of every layer, for all tokens of all sequences",
@@ -49,8 +60,28 @@ ABOUT_WINDOWS = (
 )
 
 
+class Subject(NamedTuple):
+    """The model in question. title: as the answer names it; basis: where the dimensions come from.
+
+    is_here: its file is on this machine; is_scaled: its dimensions are those of a model of another size; entry: the
+    same model in the catalogue, if it is there.
+    """
+
+    model: ModelFile
+    title: str
+    basis: str = "dimensions of its file"
+    is_here: bool = False
+    is_scaled: bool = False
+    entry: Entry | None = None
+
+    @property
+    def is_example(self) -> bool:
+        """True for the model of the notes."""
+        return not self.basis
+
+
 class Asked(NamedTuple):
-    """A model, and the planned pool: `sequences` of `n_ctx` tokens each, over all instances."""
+    """The planned pool of a model: `sequences` of `n_ctx` tokens each, over all instances."""
 
     model: ModelFile
     spec: PoolSpec
@@ -61,51 +92,84 @@ class Asked(NamedTuple):
 
 def show(bench: Workbench) -> None:
     """Draw the view for the model in the URL, else the one that is loaded."""
-    path = place.model() or readable(_usual(bench))
+    entries = [entry for entry in place.library() if isinstance(entry.file, ModelFile)]
+    given = st.query_params.get(ASK, "").strip() or place.model() or _usual(bench)
+    _choose(entries, given)
     try:
-        asked = _asked(path, _choose(path))
-        _shown(asked, is_example=path == place.EXAMPLE)
+        subject = _subject(entries, given)
+        asked = _asked(subject)
+        _shown(bench, subject, asked)
     except EngineError as error:
         notice(error)
 
 
-def _usual(bench: Workbench) -> Path:
+def _usual(bench: Workbench) -> str:
     loaded = bench.model.path
-    return loaded if loaded is not None and loaded.exists() else embedded_model()
+    return readable(loaded if loaded is not None and loaded.exists() else embedded_model())
 
 
-def _choose(path: str) -> ModelFile:
-    """Draw the list of models and return the selected one. Raises EngineError if it cannot be used."""
-    labels = {
-        readable(entry.file.path): f"{entry.name} · {entry.file.quantisation}"
-        for entry in place.library()
-        if isinstance(entry.file, ModelFile)
+def _choose(entries: Sequence[LibraryEntry], given: str) -> None:
+    """Draw the choice among the models here and of the catalogue, which also takes a model in words."""
+    here = {readable(entry.file.path): _label(entry) for entry in entries}
+    offered = {
+        f"{entry.title} {entry.quantisation}": f"{entry.title} · {entry.quantisation} · catalogue"
+        for entry in read_catalogue().entries
+        if entry.kind == "text"
     }
-    example = notes_example().model if path == place.EXAMPLE else None
-    found = example or place.find(path)
-    if example is None:
-        labels.setdefault(path, f"{readable(found.name)} · {found.quantisation}")
-    shown = distinct({**labels, place.EXAMPLE: EXAMPLE_LABEL})
-    st.selectbox("Model", list(shown), format_func=shown.__getitem__, **address.bound("model", "fit_model", path))
-    return found
+    shown = distinct({given: given, **here, **offered, place.EXAMPLE: EXAMPLE_LABEL})
+    st.session_state[CHOSEN] = given
+    st.selectbox(
+        "Model", list(shown), format_func=lambda value: shown.get(value, value), key=CHOSEN, accept_new_options=True,
+        on_change=_take, args=(frozenset({*here, place.EXAMPLE}),),
+        help=f"One of the list, or any other as you would write it, such as {EXAMPLES}",
+    )  # fmt: skip
 
 
-def _asked(path: str, model: ModelFile) -> Asked:
+def _label(entry: LibraryEntry) -> str:
+    quantisation = entry.file.quantisation if isinstance(entry.file, ModelFile) else ""
+    return f"{entry.name} · {quantisation} · here"
+
+
+def _take(paths: frozenset[str]) -> None:
+    """Write the chosen or typed model to the URL."""
+    value = (st.session_state[CHOSEN] or "").strip()
+    for name in (ASK, "model"):
+        address.put(name, value if (name == "model") is (value in paths) else "")
+
+
+def _subject(entries: Sequence[LibraryEntry], given: str) -> Subject:
+    """Return the model that the URL means: a file by its path or name, else one in words. Raises EngineError."""
+    if given == place.EXAMPLE:
+        return Subject(notes_example().model, "The example", basis="")
+    named = {given.casefold()}
+    file = next((entry.file for entry in entries if named & {entry.name.casefold(), entry.label.casefold()}), None)
+    if os.sep in given or given == place.model():
+        file = place.find(given)
+    if isinstance(file, ModelFile):
+        return Subject(file, f"{readable(file.name)} at {file.quantisation}", is_here=True)
+    found = described(given)
+    return Subject(found.model, found.title, found.basis, is_scaled=found.is_scaled, entry=found.entry)
+
+
+def _asked(subject: Subject) -> Asked:
     """Return the values of the controls, which are bound to the URL. Raises ConfigError for an impossible pool."""
-    is_example = path == place.EXAMPLE
-    usual = PoolSpec(share_weights=True, n_ctx=model.n_ctx_train) if is_example else default_spec(model)
+    model, is_example = subject.model, subject.is_example
+    usual = PoolSpec(share_weights=True) if is_example else default_spec(model)
     example_sequences = (*SEQUENCES, 128, 256, 512) if is_example else SEQUENCES
     lengths = contexts_for(model)
-    with st.grid(5, min_column_width=120, gap="small"):
-        sequences = _select("sequences", "Sequences", example_sequences, 512 if is_example else usual.parallel)
-        n_ctx = _select("n_ctx", "Context", lengths, min(lengths, key=lambda each: abs(each - usual.n_ctx)))
-        instances = _select("instances", "Instances", tuple(range(1, MOST_INSTANCES + 1)), 1)
-        type_k = _select("type_k", "Keys", KV_TYPES, usual.type_k)
-        type_v = _select("type_v", "Values", KV_TYPES, usual.type_v)
-    shares = st.toggle(
-        "Share weights", help="Instances share the file's pages; otherwise each repacks the weights for this processor",
-        **address.bound("shared", "fit_shared", st.query_params.get("shared", str(usual.share_weights)) == "True"),
-    )  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        n_ctx = _select("n_ctx", "Context", lengths, min(lengths, key=lambda each: abs(each - USUAL_CONTEXT)))
+        sequences = _select("sequences", "Sequences", example_sequences, 512 if is_example else 1)
+        with st.popover("Advanced", icon=":material/tune:", key="fit_advanced"):
+            instances = _select("instances", "Instances", tuple(range(1, MOST_INSTANCES + 1)), 1)
+            type_k = _select("type_k", "Keys", KV_TYPES, usual.type_k)
+            type_v = _select("type_v", "Values", KV_TYPES, usual.type_v)
+            shares = st.toggle(
+                "Share weights",
+                help="Instances share the file's pages; otherwise each repacks the weights for this processor",
+                **address.bound("shared", "fit_shared",
+                                st.query_params.get("shared", str(usual.share_weights)) == "True"),
+            )  # fmt: skip
     spec = replace(usual, instances=instances, type_k=type_k, type_v=type_v, share_weights=shares)
     return Asked(model, spec, n_ctx, sequences, example_sequences)
 
@@ -115,19 +179,21 @@ def _select(name: str, label: str, offered: Sequence[Any], usual: Any) -> Any:
     by_text = {str(value): value for value in offered}
     value = by_text.get(st.query_params.get(name, ""), usual)
     return st.selectbox(
-        label, list(offered), format_func=lambda one: f"{one:,}" if isinstance(one, int) else one,
+        label, list(offered), format_func=lambda one: f"{one:,}" if isinstance(one, int) else one, width=160,
         **address.bound(name, f"fit_{name}", value),
     )  # fmt: skip
 
 
-def _shown(asked: Asked, *, is_example: bool) -> None:
-    """Draw the answer as a sentence, the two charts and the table."""
+def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
+    """Draw the answer as a sentence, the speed, the two charts and the table."""
     row = fit_row(asked.model, asked.n_ctx, asked.sequences, asked.spec)
     longest = longest_context(asked.model, asked.sequences, asked.spec)
-    st.subheader(plain(sentence(row, longest)), anchor=False)
-    told = notes_example().says if is_example else cache_arithmetic(asked.model, row, asked.spec)
-    st.caption(plain(f"{told}."))
     memory = machine_memory()
+    st.subheader(plain(sentence(subject, row, longest)), anchor=False)
+    if not subject.is_example:
+        _speed(bench, subject)
+    st.caption(plain(_estimated(subject, asked, row, memory)))
+    _get(bench, subject.entry)
     rows = grid(asked.model, (), asked.all_sequences, asked.spec)
     by_context = [one for one in rows if one.sequences == asked.sequences]
     by_sequences = [one for one in rows if one.n_ctx == asked.n_ctx]
@@ -136,22 +202,77 @@ def _shown(asked: Asked, *, is_example: bool) -> None:
         draw(fit_charts.over_context(by_context, memory), "fit_contexts")
     with columns.cell():
         draw(fit_charts.over_sequences(by_sequences, memory), "fit_sequences_chart")
-    st.caption(plain(_memory(memory)))
     _table(rows)
     if any(one.kv_windowed < one.kv for one in rows):
         st.caption(ABOUT_WINDOWS)
 
 
-def sentence(row: FitRow, longest: int) -> str:
+def sentence(subject: Subject, row: FitRow, longest: int) -> str:
     """Return whether it fits, and the longest context that does."""
-    ending = "" if row.sequences > 1 else "s"
-    takes = f"{counted(row.sequences, 'sequence')} of {row.n_ctx:,} tokens take{ending} {quantity(row.total, 'B')}"
+    about, each = "about " * subject.is_scaled, " each" * (row.sequences > 1)
+    load = f"{row.n_ctx:,} tokens" if row.sequences == 1 else f"{row.sequences:,} sequences of {row.n_ctx:,} tokens"
+    takes = f"{subject.title} takes {about}{quantity(row.total, 'B')} with {load}"
     if row.fits:
-        more = f", as would up to {longest:,} tokens each" if longest > row.n_ctx else ""
-        return f"{takes} and fit{ending} here{more}."
+        more = f"; up to {longest:,} tokens{each} would" if longest > row.n_ctx else ""
+        return f"{takes} and fits here{more}."
     if not longest:
         return f"{takes}, too much here at any context length."
-    return f"{takes}, too much here; up to {longest:,} tokens each would fit."
+    return f"{takes}, too much here; up to {longest:,} tokens{each} would fit."
+
+
+def _estimated(subject: Subject, asked: Asked, row: FitRow, memory: MachineMemory) -> str:
+    """Return what the answer is based on: dimensions, the cache's arithmetic, and the memory of this machine."""
+    if subject.is_example:
+        return f"{notes_example().says}. {_memory(memory)}"
+    return f"Estimated from the {subject.basis}. {cache_arithmetic(asked.model, row, asked.spec)}. {_memory(memory)}"
+
+
+def _speed(bench: Workbench, subject: Subject) -> None:
+    """Draw how fast one sequence is or may be, or the button that measures what is needed to say it."""
+    try:
+        limits = bench.bench.limits()
+        speed = speed_of(subject.model, bench.history if subject.is_here else None, limits)
+    except EngineError as error:
+        notice(error)
+        return
+    if speed is not None:
+        st.markdown(plain(told_speed(subject.model, speed, limits)))
+    else:
+        st.caption("How fast it would be depends on the memory bandwidth of this machine, which is not measured yet.")
+        task_button.button(
+            bench, "Measure this machine · a few seconds", "straighten", "fit_limits", bench.bench.measure_limits
+        )
+    task_button.show(bench)
+
+
+def told_speed(model: ModelFile, speed: Speed, limits: Limits | None) -> str:
+    """Return the speed of one sequence in words, with what it is based on."""
+    if limits is None or speed.provenance == "measured here":
+        return f"{digits(speed.decode_per_s)} tokens/s with one sequence, the best measured here."
+    if model.weights_bytes <= limits.cache_bytes:
+        return (
+            f"Its {quantity(model.weights_bytes, 'B')} of weights fit in the processor's cache, so memory does not "
+            "limit its speed; a benchmark measures it."
+        )
+    return (
+        f"At most {digits(speed.decode_per_s)} tokens/s with one sequence, estimated: each token reads the "
+        f"{quantity(model.weights_bytes, 'B')} of weights once, and this machine reads "
+        f"{quantity(limits.bandwidth_bytes_per_s, 'B')} per second."
+    )
+
+
+def _get(bench: Workbench, entry: Entry | None) -> None:
+    """Draw the way to the file of a catalogue entry."""
+    if entry is None:
+        return
+    kept = bench.files.kept(entry)
+    if kept is not None:
+        st.button("Open", icon=":material/open_in_new:", key="fit_open", on_click=place.go, args=(place.LIBRARY, kept))
+        return
+    st.button(
+        plain(f"Get {entry.title} · {quantity(entry.size_bytes, 'B')}"), icon=":material/download:", key="fit_get",
+        on_click=partial(st.query_params.from_dict, {"view": place.GET, "get": entry.name}),
+    )  # fmt: skip
 
 
 def _memory(memory: MachineMemory) -> str:

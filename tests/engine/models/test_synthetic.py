@@ -19,6 +19,7 @@ from engine.models.gguf import read_model
 from engine.models.planned import planned_model
 from engine.models.shapes import SHAPES, free_form, layers_like
 from engine.models.synthetic import (
+    PLANNED,
     QUANTISATIONS,
     has_more_bits,
     pieces,
@@ -78,7 +79,7 @@ def test_text_goes_to_ids_and_back_exactly(synthetic: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", ["tiny", "tiny-tied", "tiny-phi", "tiny-gemma"])
-@pytest.mark.parametrize("quantisation", ["Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("quantisation", sorted({*PLANNED} - {"F32", "F16", "BF16"}))
 def test_types_are_those_of_llama_cpps_own_quantiser(tmp_path: Path, shape: str, quantisation: str) -> None:
     source, target = tmp_path / "f32.gguf", tmp_path / "quantised.gguf"
     write_synthetic(shape, source, "F32")
@@ -129,6 +130,24 @@ def test_tensor_types_are_those_of_the_loaded_ggml() -> None:
         ("tinyllama-1.1b", 1_100_048_384),
         ("llama-2-7b", 6_738_415_616),
         ("llama-2-13b", 13_015_864_320),
+        ("llama-2-70b", 68_976_648_192),
+        ("llama-3-8b", 8_030_261_248),
+        ("llama-3.1-70b", 70_553_706_496),
+        ("llama-3.1-405b", 405_853_388_800),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.2-3b", 3_212_749_824),
+        ("smollm2-135m", 134_515_008),
+        ("smollm2-360m", 361_821_120),
+        ("smollm2-1.7b", 1_711_376_384),
+        ("mistral-nemo-12b", 12_247_782_400),
+        ("mistral-small-24b", 23_572_403_200),
+        ("phi-3-mini", 3_821_079_552),
+        ("qwen2.5-3b", 3_085_938_688),
+        ("qwen2.5-14b", 14_770_033_664),
+        ("qwen2.5-32b", 32_763_876_352),
+        ("qwen2.5-72b", 72_706_203_648),
+        ("gemma-3-12b", 11_766_034_176),
+        ("gemma-3-27b", 27_009_346_304),
         ("mistral-7b", 7_241_732_096),
         ("phi-2", 2_779_683_840),
         ("qwen2.5-0.5b", 494_032_768),

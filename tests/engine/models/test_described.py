@@ -1,0 +1,114 @@
+"""Models described in words: what people type is the model they mean; what is missing or cannot be is said."""
+
+import pytest
+
+from engine.errors import ConfigError
+from engine.models.catalogue import read_catalogue
+from engine.models.described import described
+from engine.models.fit import fit_row
+from engine.models.planned import planned_model
+from engine.models.shapes import SHAPES
+from engine.models.synthetic import PLANNED
+
+TEXT = [entry for entry in read_catalogue().entries if entry.kind == "text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "shape"),
+    [
+        ("mistral 7b q4", "Mistral 7B at Q4_K_M", "mistral-7b"),
+        ("q4 mistral 7B", "Mistral 7B at Q4_K_M", "mistral-7b"),
+        ("mistral7b", "Mistral 7B at Q4_K_M", "mistral-7b"),
+        ("Mistral-7B-Instruct-v0.2.Q5_K_M.gguf", "Mistral 7B at Q5_K_M", "mistral-7b"),
+        ("llama 3 70b", "Llama 3 70B at Q4_K_M", "llama-3-70b"),
+        ("Llama-3.3-70B q4km", "Llama 3.1 70B at Q4_K_M", "llama-3.1-70b"),
+        ("llama-2-7b.Q8_0", "Llama 2 7B at Q8_0", "llama-2-7b"),
+        ("llama 13b 8-bit", "Llama 2 13B at Q8_0", "llama-2-13b"),
+        ("qwen2.5 7b fp16", "Qwen2.5 7B at F16", "qwen2.5-7b"),
+        ("Qwen3-4B-Q6_K", "Qwen3 4B at Q6_K", "qwen3-4b"),
+        ("gemma 3 4b q4_0", "Gemma 3 4B at Q4_0", "gemma-3-4b"),
+        ("phi-2 int4", "Phi-2 at Q4_K_M", "phi-2"),
+        ("tinyllama q3", "TinyLlama 1.1B at Q3_K_M", "tinyllama-1.1b"),
+        ("mistral nemo 12b iq4_xs", "Mistral Nemo 12B at IQ4_XS", "mistral-nemo-12b"),
+        ("13b q5_k_m", "A 13B model at Q5_K_M", "llama-2-13b"),
+        ("7b", "A 7B model at Q4_K_M", "mistral-7b"),
+        ("q8 0.5b", "A 500M model at Q8_0", "qwen2.5-0.5b"),
+        ("1b q4 0", "A 1B model at Q4_K_M", "llama-3.2-1b"),
+    ],
+)
+def test_what_people_type_is_the_model_that_they_mean(text: str, title: str, shape: str) -> None:
+    found = described(text)
+    assert found.title == title
+    assert not found.is_scaled
+    quantisation = title.rpartition(" at ")[2]
+    expected = planned_model(found.model.name, SHAPES[shape], quantisation)
+    assert found.model == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "source"),
+    [
+        ("30b q4", 30e9, "Qwen2.5 32B"),
+        ("falcon 40b", 40e9, "Qwen2.5 32B"),
+        ("llama 33b q8", 33e9, "Llama 3.1 70B"),
+        ("codellama 34b", 34e9, "Llama 2 70B"),
+        ("phi 14b q6", 14e9, "Phi-3 mini"),
+        ("2b", 2e9, "Qwen3 1.7B"),
+        ("200m f16", 200e6, "Gemma 3 270M"),
+        ("1000b q4", 1e12, "Llama 3.1 405B"),
+    ],
+)
+def test_other_sizes_are_scaled_from_the_nearest_and_say_so(text: str, size: float, source: str) -> None:
+    found = described(text)
+    assert found.is_scaled and found.entry is None
+    assert f"dimensions scaled from {source}" in found.basis
+    assert found.model.num_parameters == pytest.approx(size, rel=0.05)
+
+
+@pytest.mark.parametrize("entry", TEXT, ids=lambda entry: entry.name)
+def test_the_catalogue_is_understood_as_its_titles_are_written(entry: object) -> None:
+    assert entry in TEXT
+    for one in (one for one in TEXT if one is entry):
+        found = described(f"{one.title} {one.quantisation}")
+        assert found.entry == one
+        model = found.model
+        assert (model.n_layer, model.n_head_kv[0], model.head_k) == (one.n_layer, one.n_head_kv, one.head_size)
+        # The files of the two small Qwen2.5 hold the embeddings a second time, as the output matrix.
+        is_doubled = one.name in ("qwen2.5-0.5b", "qwen2.5-1.5b")
+        assert model.weights_bytes == pytest.approx(one.size_bytes, rel=0.21 if is_doubled else 0.02)
+
+
+def test_the_basis_names_what_was_not_said() -> None:
+    assert described("mistral 7b q4").basis == "dimensions of Mistral 7B"
+    assert "Q4_K_M, as no quantisation is named" in described("mistral 7b").basis
+    assert "dimensions of Llama 2 13B, as no family is named" in described("13b q5_k_m").basis
+
+
+@pytest.mark.parametrize("quantisation", PLANNED)
+def test_every_quantisation_can_be_named_and_larger_ones_need_more(quantisation: str) -> None:
+    found = described(f"llama 3.1 8b {quantisation.lower()}")
+    assert found.model.quantisation == quantisation
+    assert fit_row(found.model, 4096, 1).total > found.model.weights_bytes
+    assert found.model.weights_bytes <= described("llama 3.1 8b f32").model.weights_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "Type a model in up to 300 characters"),
+        ("x" * 301, "Type a model in up to 300 characters"),
+        ("mistral", "the number of parameters is missing. Add it; models of this family have 7B, 12B, 24B"),
+        ("hello", "the number of parameters is missing. Type a model such as mistral 7b q4"),
+        ("q4", "the number of parameters is missing"),
+        ("7b q7", "'q7' is no quantisation of llama.cpp"),
+        ("7b iq2_m", "quantisation = 'IQ2_M': must be one of Q4_K_M"),
+        ("mixtral 8x7b", "is a mixture of experts"),
+        ("qwen3 30b a3b q4", "is a mixture of experts"),
+        ("5m", "models can be planned from 50M to 2,000B"),
+        ("9999b", "models can be planned from 50M to 2,000B"),
+    ],
+)
+def test_what_is_missing_or_cannot_be_planned_is_said(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match="^") as caught:
+        described(text)
+    assert said in str(caught.value)
