@@ -22,9 +22,9 @@ def heading(bench: Workbench, history: History) -> None:
     """Draw the view selector, with the controls to save a view, to import and to export beside it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         view.view_control()
-        with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="small"):
-            saved.save_button(history)
-            import_export.show(bench, history)
+        st.space("stretch")
+        saved.save_button(history)
+        import_export.show(bench, history)
 
 
 def failures(bench: Workbench) -> None:

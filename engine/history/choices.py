@@ -15,6 +15,10 @@ from engine.runs import machine_label, quantisation_in
 
 HASH_CHARACTERS = 6
 
+Ranges = dict[str, tuple[float, float]]
+KnownFigures = dict[Any, Ranges]
+"""Minimum and maximum of each figure of the trials, by what tells these trials from others."""
+
 
 class Choices(NamedTuple):
     """Values of each Filter field that occur in at least one run (trial), in alphabetical order.
@@ -28,15 +32,18 @@ class Choices(NamedTuple):
     tags: list[str]
     questions: list[str]
     origins: list[str]
-    ranges: dict[str, tuple[float, float]]
+    ranges: Ranges
 
 
-def choices_of(cursor: ReadCursor, kind: Kind) -> Choices:
-    """Return the choices for runs with their configurations, or for trials; raises ConfigError for another kind."""
+def choices_of(cursor: ReadCursor, kind: Kind, known: KnownFigures) -> Choices:
+    """Return the choices for runs with their configurations, or for trials; raises ConfigError for another kind.
+
+    known: figures found before, which are found again only for other trials.
+    """
     if kind == "run":
         return _of_runs(cursor)
     if kind == "trial":
-        return _of_trials(cursor)
+        return _of_trials(cursor, known)
     raise ConfigError(f"kind = {kind!r}: must be run or trial")
 
 
@@ -53,7 +60,7 @@ def _of_runs(cursor: ReadCursor) -> Choices:
     )
 
 
-def _of_trials(cursor: ReadCursor) -> Choices:
+def _of_trials(cursor: ReadCursor, known: KnownFigures) -> Choices:
     sampling = map(msgspec.json.decode, _distinct(cursor, "trials", "sampling"))
     return Choices(
         models=_distinct(cursor, "trials", "model_name"),
@@ -62,7 +69,7 @@ def _of_trials(cursor: ReadCursor) -> Choices:
         tags=_tags(cursor, TRIALS),
         questions=[],
         origins=_distinct(cursor, "trials", "label"),
-        ranges=_ranges(sampling) | _figures(cursor),
+        ranges=_ranges(sampling) | _figures(cursor, known),
     )
 
 
@@ -89,8 +96,8 @@ def _machines(cursor: ReadCursor) -> dict[str, str]:
     return dict(sorted(labels.items(), key=lambda item: item[1]))
 
 
-def _ranges(values: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
-    found: dict[str, tuple[float, float]] = {}
+def _ranges(values: Iterable[Mapping[str, Any]]) -> Ranges:
+    found: Ranges = {}
     for each in values:
         for name, value in each.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
@@ -99,8 +106,21 @@ def _ranges(values: Iterable[Mapping[str, Any]]) -> dict[str, tuple[float, float
     return dict(sorted(found.items()))
 
 
-def _figures(cursor: ReadCursor) -> dict[str, tuple[float, float]]:
-    """Return minimum and maximum of each figure of the trials, by name."""
+def _figures(cursor: ReadCursor, known: KnownFigures) -> Ranges:
+    """Return minimum and maximum of each figure of the trials, by name.
+
+    They follow from all steps of all trials, none of which ever changes: read again only if the trials are others.
+    """
+    trials = cursor.execute("SELECT count(*), bit_xor(hash(id)) FROM trials WHERE deleted_at IS NULL").fetchone()
+    found = known.get(trials)
+    if found is None:
+        found = _read_figures(cursor)
+        known.clear()
+        known[trials] = found
+    return found
+
+
+def _read_figures(cursor: ReadCursor) -> Ranges:
     ends = ", ".join(f"min({name}), max({name})" for name in TRIAL_FIGURES)
     columns = ", ".join(f"{expression} AS {name}" for name, expression in TRIAL_FIGURES.items())
     row = cursor.execute(f"SELECT {ends} FROM (SELECT {columns} FROM {TRIALS} WHERE deleted_at IS NULL)").fetchone()

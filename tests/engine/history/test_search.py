@@ -350,6 +350,20 @@ def test_choices_are_what_there_is(history: History, three: dict[str, str]) -> N
     assert found.ranges == {"n_ctx": (512, 2048), "threads": (2, 2)}
 
 
+def test_choices_follow_trials_that_come_and_go(history: History) -> None:
+    short, long = make_trial(2), make_trial(9)
+    ends = []
+    for change in (
+        lambda: history.record(short).result(60),
+        lambda: history.record(long).result(60),
+        lambda: history.delete(short.id),
+        lambda: history.restore(short.id),
+    ):
+        change()
+        ends.append(history.find.choices("trial").ranges["num_generated"])
+    assert ends == [(2, 2), (2, 9), (9, 9), (2, 9)]
+
+
 def test_choices_of_trials(history: History) -> None:
     for temperature, label in ((0.2, ""), (1.5, "again")):
         model = ModelIdentity("story", "story.gguf", "0f" * 32, "Q8_0", 7)
