@@ -99,6 +99,7 @@ def test_references_in_a_chart_then_sql_that_answers_and_refuses(kept: Server, o
     page.get_by_role("button", name=re.compile("^Run")).click()
     expect(page.get_by_text(ROWS)).to_be_visible()
     box = page.get_by_role("textbox", name="SQL")
+    expect(box).to_have_css("font-family", re.compile("monospace"))
     box.fill("DELETE FROM runs")
     box.press("Control+Enter")
     expect(page.get_by_test_id("stAlert")).to_be_visible()

@@ -27,6 +27,7 @@ def test_a_new_history_opens_on_the_reference_machines(history: History) -> None
     at = page()
     assert address(at) == {"view": "runs"}
     assert "No runs yet" in said(at)
+    assert [link.proto.label for link in at.main.get("page_link")] == ["Measure this machine"]
     assert "none of your runs has such a model" in at.main.subheader[0].value
     assert at.get("plotly_chart")
 

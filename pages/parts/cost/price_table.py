@@ -52,12 +52,12 @@ def show(bench: Workbench, prices: Sequence[Price], *, is_open: bool) -> None:
                 st.file_uploader("File", "csv", key=FILE, label_visibility="collapsed", max_upload_size=4)
                 st.button(
                     "Import", key="cost_prices_take", disabled=st.session_state.get(FILE) is None,
-                    on_click=attempt, args=(FILE_ERROR, lambda: _take(bench)), help="Replaces the table",
+                    on_click=attempt, args=(FILE_ERROR, lambda: _take(bench)), help="Replaces the table.",
                 )  # fmt: skip
                 _failure(FILE_ERROR)
             st.button(
                 "Restore default prices", icon=":material/undo:", type="tertiary", key="cost_prices_shipped",
-                on_click=attempt, args=(ERROR, lambda: _forget(bench)), help="Replaces the table",
+                on_click=attempt, args=(ERROR, lambda: _forget(bench)), help="Replaces the table.",
                 disabled=not costing.has_own_prices(bench.settings.home),
             )  # fmt: skip
 

@@ -47,7 +47,7 @@ def control() -> None:
     st.segmented_control(
         "Search by", CHOICES, format_func=CHOICES.__getitem__, key=KEY, required=True, label_visibility="collapsed",
         on_change=lambda: view.put(**{BY: st.session_state[KEY], LIKE: "", "order": "", "page": ""}),
-        help="By words: texts with exactly these words. By meaning: texts that say something similar in any words",
+        help="Words are found as they are; meaning finds texts that say something similar in any words.",
     )  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def like_button(trial_id: str) -> None:
     """Draw a button that opens the list of answers similar to this trial's, on the History page."""
     st.button(
         "Find similar", icon=":material/join_inner:", key="history_do_like",
-        help="Trials by how similar in meaning their answers are to this one",
+        help="Trials by how similar in meaning their answers are to this one.",
         on_click=lambda: view.put(**{LIKE: trial_id, BY: "", "text": "", "order": "", "page": ""}),
     )  # fmt: skip
 
@@ -180,5 +180,5 @@ def _told(bench: Workbench, read: Read) -> None:
         st.caption(told, width="stretch")
         st.button(
             "Turn off", type="tertiary", key="history_forget", on_click=view.act, args=(bench.meaning.turn_off,),
-            help="Removes the vectors, not the trials; they can be indexed again",
+            help="Removes the vectors, not the trials; they can be indexed again.",
         )  # fmt: skip

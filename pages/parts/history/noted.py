@@ -43,7 +43,7 @@ def show(history: History) -> None:
         st.button(
             "Save as noted by hand", icon=":material/save:", key="history_save_noted", on_click=view.act,
             disabled=not timings or not st.session_state[MACHINE].strip(), args=(lambda: _save(history, timings),),
-            help="Needs lines and a machine name",
+            help="Needs lines and a machine name.",
         )  # fmt: skip
 
 

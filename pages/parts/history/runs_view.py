@@ -30,7 +30,9 @@ def show(bench: Workbench, history: History) -> None:
         _one(chosen)
         machine_ranking.line(history)
     elif history.runs.newest_id() is None:
-        st.caption("No runs yet. These are the timings that come with the workbench.")
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption("No runs yet. These are the timings that come with the workbench.", width="content")
+            st.page_link("benchmark.py", label="Measure this machine", icon=":material/speed:")
         machine_ranking.show(history)
     else:
         filter_bar.nothing(wanted)
@@ -51,6 +53,6 @@ def _one(chosen: list[dict[str, Any]]) -> None:
         key = key_of(row.get("run_id") or row["id"], row.get("cell", 0))
         st.button(
             "Over time", icon=":material/timeline:", type="tertiary", key="history_trend",
-            help="Every run of the same configuration, with the versions of llama.cpp marked",
+            help="Every run of the same configuration, with noise, versions and notes.",
             on_click=partial(view.put, trend=key, metric=row.get("best_metric") or ""),
         )  # fmt: skip
