@@ -19,6 +19,7 @@ from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from pages.parts import base_address, exports, front_end, live
+from pages.parts.palette import route as palette_route
 from pages.parts.traffic import call_feed
 
 PAGES = Path(__file__).resolve().parent / "pages"
@@ -82,6 +83,7 @@ app = st.App(
         *live.routes(lambda: workbench.current().trials, workbench.current, lambda: workbench.current().words),
         *call_feed.routes(lambda: server_of(workbench.current()).traffic),
         *exports.routes(workbench.current),
+        *palette_route.routes(workbench.current),
     ],
     middleware=[gate, *front_end.middleware(), *base_address.middleware()],
 )

@@ -11,7 +11,7 @@ from streamlit.navigation.page import Page
 
 from engine.errors import EngineError
 from engine.workbench import current
-from pages.parts import job_tray, model_bar
+from pages.parts import job_tray, model_bar, palette
 from pages.parts.notice import notice
 
 PARTS = Path(__file__).parent / "parts"
@@ -67,7 +67,9 @@ st.html(LOOK)
 page = st.navigation(SECTIONS)
 if is_coming_back(page):
     st.switch_page(OVERVIEW)
+palette.follow()
 with st.sidebar:
+    palette.show()
     model_bar.show()
     job_tray.show(WATCHED)
 try:

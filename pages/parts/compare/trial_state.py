@@ -1,13 +1,14 @@
 """Session state of prompt comparisons: the one on the screen, its plan, and the buttons' actions."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
 from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord
 from engine.comparing.templates import variables
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, quoted
 from engine.specs import Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Trial
@@ -18,6 +19,8 @@ from pages.parts.notice import attempt, of_this
 PROMPT, CHAT, BEFORE, REPEATS, APART = "arms_prompt", "arms_chat", "arms_before", "arms_repeats", "arms_apart"
 SHOWN, ERROR, DELETED, SETUP = "arms_shown", "arms_error", "arms_deleted", "arms_setup"
 NAMED = ("comparison", "trials")
+TEMPERATURES = "temperatures"
+"""Query parameter: temperatures of the variants of a new comparison, separated by commas."""
 MAX_TOKENS = 64
 SEED = 144  # at both temperatures the model that ships begins alike before the answers diverge
 OPENING = ComparisonPlan(
@@ -34,6 +37,9 @@ def open_comparison(bench: Workbench) -> ComparisonRecord | None:
     state = st.session_state
     if PROMPT not in state:
         _fill(OPENING)
+    if TEMPERATURES in st.query_params:
+        _begin_with(st.query_params.pop(TEMPERATURES))
+        return None
     asked = {name: value for name in NAMED if (value := st.query_params.get(name))} or state.get(SHOWN)
     if not asked:
         return None
@@ -48,6 +54,20 @@ def open_comparison(bench: Workbench) -> ComparisonRecord | None:
     for name, value in asked.items():
         st.query_params[name] = value
     return record
+
+
+def _begin_with(temperatures: str) -> None:
+    """Put a new comparison on the screen, with a variant for each temperature; why it cannot be is shown."""
+    state = st.session_state
+    show(None)
+    try:
+        arms = [
+            Arm(sampling=Sampling(temperature=float(t), seed=SEED), max_tokens=MAX_TOKENS)
+            for t in temperatures.split(",")
+        ]
+        _fill(replace(OPENING, prompt=state[PROMPT], arms=tuple(arms)))
+    except (ValueError, ConfigError) as error:
+        state[ERROR] = ConfigError(f"temperatures = {quoted(temperatures)}: {error}")
 
 
 def _trials(bench: Workbench, record: ComparisonRecord) -> dict[int, Trial]:
