@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import msgspec
+import streamlit as st
 
 from engine.errors import ConfigError
 from engine.history import TrialLabel
@@ -13,7 +14,9 @@ from engine.workbench import Workbench
 from engine.workbench.resampling import with_changes
 from engine.workbench.trials import Trial
 from pages.parts import prompt_state, sampling_editor, token_bias
+from pages.parts.labels import token_text
 from pages.parts.notice import attempt
+from pages.parts.plain import plain
 
 Id = Annotated[str, msgspec.Meta(max_length=64)]
 Whole = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
@@ -89,12 +92,19 @@ def _carry_out(bench: Workbench, asked: object) -> None:
     trial = bench.trials.trial(action.trial)
     if isinstance(action, Ban):
         token_bias.ban(action.id, sampling_editor.PREFIX, trial.steps.vocabulary, trial.model.name)
+        sampling_editor.keep_seed(trial.seed)
+        say_banned(trial, action.id)
         return
     shown = begun(bench, trial, action)
     if isinstance(action, Resample):
         prompt_state.put_on_screen(shown)
     elif shown is not trial:
         prompt_state.show(shown)
+
+
+def say_banned(trial: Trial, id: int) -> None:
+    """Say that a token is banned from the next run on; call in a callback."""
+    st.toast(f"{plain(token_text(trial.steps.vocabulary.text(id)))} is banned from the next run on: see Constraints.")
 
 
 def begun(bench: Workbench, trial: Trial, action: Branching) -> Trial:

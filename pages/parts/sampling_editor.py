@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -70,6 +71,24 @@ GROUPS: tuple[tuple[str, tuple[Field, ...]], ...] = (
         ),
     ),
 )
+
+
+class Preset(NamedTuple):
+    """Sampling parameters to begin with; `help` says what they do."""
+
+    sampling: Sampling
+    help: str
+
+
+PRESETS = {
+    "Greedy": Preset(Sampling(temperature=0), "Always the most probable token."),
+    "Precise": Preset(Sampling(temperature=0.3, top_p=0.9), "Close to the most probable tokens."),
+    "Creative": Preset(
+        Sampling(temperature=1.2, top_k=0, top_p=1, min_p=0.05), "A flatter distribution; min-p alone cuts."
+    ),
+    "Unfiltered": Preset(Sampling(temperature=1, top_k=0, top_p=1, min_p=0), "The model's own distribution."),
+    "Reset": Preset(Sampling(), "The default of every sampling parameter; the seed, the length and constraints stay."),
+}
 NUMBERS = ("temperature", *(field.name for _, group in GROUPS for field in group))
 SAMPLING_LABELS = {
     "temperature": "Temperature",
@@ -139,7 +158,14 @@ def _most_used(prefix: str) -> None:
 
 
 def _more(prefix: str, *, has_recording: bool) -> None:
-    """Draw all other parameters, in tabs, so that none needs scrolling."""
+    """Draw presets and all other parameters, in tabs, so that none needs scrolling."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption("Presets", width="content")
+        for name, preset in PRESETS.items():
+            st.button(
+                name, type="tertiary", key=f"{prefix}preset_{name}", help=preset.help, on_click=_use,
+                args=(preset.sampling, prefix),
+            )  # fmt: skip
     first = "Stopping and recording" if has_recording else "Stopping"
     keeping, *sampling, constraints = st.tabs([first, *(title for title, _ in GROUPS), "Constraints"])
     with keeping:
@@ -215,18 +241,30 @@ def fill(
     vocabulary: the one that the ids of a logit bias belong to, None for that of the editor's model; model: its name.
     """
     state = st.session_state
-    for name in NUMBERS:
-        state[prefix + name] = type(getattr(Sampling, name))(getattr(sampling, name))
+    _use(sampling, prefix)
     constraints_editor.fill(sampling, prefix, vocabulary, model)
     state[prefix + "seed"] = sampling.seed
-    state[prefix + "samplers"] = list(sampling.samplers)
-    state[prefix + "breakers"] = _lines(sampling.dry_sequence_breakers)
     state[prefix + "stop"] = _lines(request.stop)
     state[prefix + "max_tokens"] = request.max_tokens
     state[prefix + "scored"] = request.prompt_logprobs
     state[prefix + "repeatable"] = not request.reuse_prefix
     state[prefix + "recorded"] = max(request.top_k, 1)
     state.setdefault(prefix + "unkept", False)
+
+
+def _use(sampling: Sampling, prefix: str) -> None:
+    """Put the numbers and the stages of a preset on the screen; call in a callback."""
+    state = st.session_state
+    for name in NUMBERS:
+        state[prefix + name] = type(getattr(Sampling, name))(getattr(sampling, name))
+    state[prefix + "samplers"] = list(sampling.samplers)
+    state[prefix + "breakers"] = _lines(sampling.dry_sequence_breakers)
+
+
+def keep_seed(seed: int | None, prefix: str = PREFIX) -> None:
+    """Put a seed on the screen unless one was entered; call in a callback."""
+    if st.session_state[prefix + "seed"] is None:
+        st.session_state[prefix + "seed"] = seed
 
 
 def on_screen(prefix: str = PREFIX) -> tuple[object, ...]:

@@ -289,3 +289,18 @@ def test_copied_shell_gives_the_same_text(bench: Workbench, sampling: Sampling) 
     made = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert made.returncode == 0, made.stderr
     assert made.stdout.strip() == text.strip()
+
+
+def test_presets_set_the_sampling_alone_and_reset_restores_it(bench: Workbench) -> None:
+    at = short(page())
+    at.number_input(key="lab_dry_multiplier").set_value(0.5).run()
+    at.button(key="lab_preset_Unfiltered").click().run()
+    shown = {name: at.number_input(key=f"lab_{name}").value for name in ("temperature", "top_k", "top_p", "min_p")}
+    assert shown == {"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
+    assert at.number_input(key="lab_dry_multiplier").value == 0
+    at.button(key="lab_preset_Greedy").click().run()
+    assert at.number_input(key="lab_temperature").value == 0
+    at.button(key="lab_preset_Reset").click().run()
+    assert at.number_input(key="lab_temperature").value == Sampling().temperature
+    assert at.number_input(key="lab_top_k").value == Sampling().top_k
+    assert at.number_input(key="lab_seed").value == 5

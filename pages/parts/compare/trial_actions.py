@@ -26,5 +26,6 @@ def _carry_out(bench: Workbench, number: int, asked: object) -> None:
     trial = bench.trials.trial(action.trial)
     if isinstance(action, branch_actions.Ban):
         token_bias.ban(action.id, trial_arms.key_prefix(number), trial.steps.vocabulary, trial.model.name)
+        branch_actions.say_banned(trial, action.id)
     else:
         st.session_state[BEGUN] = branch_actions.begun(bench, trial, action).id

@@ -36,7 +36,7 @@ class BranchControls {
     Object.assign(this.text, { type: "text", maxLength: 10_000, placeholder: "Text in place of this token" });
     this.text.setAttribute("aria-label", "Text in place of this token");
     return this.form("Continue", [this.text], () => {
-      if (this.text.value) this.ask({ action: "text", text: this.text.value });
+      if (this.text.value.trim()) this.ask({ action: "text", text: this.text.value });
     });
   }
 
@@ -67,8 +67,15 @@ class BranchControls {
     this.view.ask({ ...message, trial: this.view.trial.id, step: this.step });
   }
 
+  /** A space where the token at this step begins with one, so that what is typed begins a word as it did. */
+  beginning(step) {
+    const { trial } = this.view;
+    return step !== null && trial.word(trial.steps.id[step]).text.startsWith(" ") ? " " : "";
+  }
+
   /** For the token at this step; null where there is none that could be another. */
   show(step) {
+    if (step !== this.step && !this.text.value.trim()) this.text.value = this.beginning(step);
     this.step = step;
     this.root.hidden = step === null || !this.view.canAsk;
     this.root.open = this.view.settings.branching ?? false;

@@ -232,7 +232,8 @@ class Strip {
     this.refreshMedian();
     this.words.grow();
     this.markShared();
-    if (this.pinsLast && this.pin.isFree) this.pin.suggest(this.trial.length - 1);
+    const suggested = this.pinsLast ? this.trial.length - 1 : this.tokens.lastForced;
+    if (suggested !== null && suggested !== this.pin.place && this.pin.isFree) this.pin.suggest(suggested);
     if (!this.pin.restore(!this.isLive) && this.pin.place !== null) this.inspector.showTitle();
   }
 

@@ -14,6 +14,7 @@ class Tokens {
   reset(trial) {
     this.trial = trial;
     this.spans = [];
+    this.lastForced = null; // place
     this.readers = null;
     this.numBytes = 0;
     this.byteStarts = [];
@@ -58,7 +59,10 @@ class Tokens {
     if (!isPrompt) {
       this.byteStarts.push(this.numBytes);
       this.numBytes += word.hex.length / 2;
-      if (steps.flags[index] & FORCED) span.classList.add("forced");
+      if (steps.flags[index] & FORCED) {
+        span.classList.add("forced");
+        this.lastForced = place;
+      }
     }
     span.id = `t${place}`;
     span.place = place;

@@ -46,8 +46,10 @@ function cutCell(trial, step, index, numCut) {
   const cell = element("td", "cut-tokens");
   if (numCut <= 0) return cell;
   cell.append(whole(numCut));
-  const ids = (step.top_id ?? []).filter((_, i) => step.top_cut?.[i] === index + 1).slice(0, CHIPS);
-  for (const id of ids) cell.append(" ", tokenChip(trial.word(id)));
+  const ids = (step.top_id ?? []).filter((_, i) => step.top_cut?.[i] === index + 1);
+  for (const id of ids.slice(0, CHIPS)) cell.append(" ", tokenChip(trial.word(id)));
+  const rest = numCut - ids.length;
+  cell.title = `${ids.map((id) => oneLine(trial.word(id).text)).join(" ")}${rest ? ` and ${whole(rest)} less probable` : ""}`;
   return cell;
 }
 
