@@ -9,7 +9,6 @@ from pages.parts.overview import latest, look, machine_view, week_view
 COLUMN = 420  # least width of a column, in pixels
 
 bench = current()
-look.show()
 look.heading("Overview")
 machine_view.show(bench)
 with st.container(key="overview_lists"):

@@ -83,11 +83,16 @@ class MachineCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     best: Settings | None
 
     @property
+    def title(self) -> str:
+        """The model with its quantisation."""
+        return f"{self.model} {self.quantisation}".strip()
+
+    @property
     def conditions(self) -> str:
-        """The conditions of its figures, in one line."""
+        """The conditions of its figures besides the model, in one line."""
         at = self.measured_at
         parts = (
-            f"{self.model} {self.quantisation}".strip(),
+            self.machine,
             counted(self.threads, "thread"),
             f"context {self.n_ctx:,}",
             f"{self.num_prompt:,} prompt and {self.num_generated:,} generated tokens",

@@ -70,6 +70,11 @@ def bodies(at: AppTest) -> str:
     return "\n".join(element.proto.body for element in at.main.get("html"))
 
 
+def answers(at: AppTest) -> list[str]:
+    """The answers on the tiles, with their provenance."""
+    return [element.value for element in at.main.markdown if element.value.startswith("**")]
+
+
 def links(at: AppTest) -> dict[str, tuple[str, str]]:
     """The page and the query of each link by its label."""
     protos = [element.proto for element in at.main.get("page_link")]
@@ -90,7 +95,9 @@ def run(bench: Workbench, prompt: str = "Once upon a time", **options: Any) -> L
 def test_a_new_workbench_has_one_thing_to_do_in_each_part(bench: Workbench) -> None:
     at = page()
     assert primary(at) == ["Measure this machine · 60 s"]
-    assert bodies(at).count("not-measured") >= 4
+    assert [value for value in answers(at) if value.endswith(":small[not measured]")] == [
+        "**–** :small[not measured]"
+    ] * 4
     told = links(at)
     assert {"Run a prompt", "Ask how fast this machine is", "Point a program here"} <= set(told)
     assert told["Search for the best settings"] == ("benchmark", "question=settings")
@@ -136,9 +143,7 @@ def test_runs_are_listed_with_their_answers(runs: list[RunRecord]) -> None:
 
 def test_a_week_is_set_beside_the_one_before(bench: Workbench) -> None:
     run(bench)
-    (table,) = re.findall(r'<table class="ov-week.*?</table>', bodies(page()))
-    cells = re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", table)
-    assert cells[3:] == ["trials", "1", "0", "calls", "0", "0", "tokens generated", "12", "0", "runs", "0", "0"]
+    assert "| trials | 1 | 0 |\n| calls | 0 | 0 |\n| tokens generated | 12 | 0 |\n| runs | 0 | 0 |" in said(page())
 
 
 def test_calls_of_other_programs_are_summed_up_by_client(bench: Workbench) -> None:
@@ -156,10 +161,13 @@ def test_calls_of_other_programs_are_summed_up_by_client(bench: Workbench) -> No
 
 def test_a_kept_card_stands_there_with_its_conditions(card: MachineCard) -> None:
     at = page()
-    html = bodies(at)
-    for part in ("1,310 tok/s", "16 or more", "Compute", "2 × 1 thread", 'ov-mark measured">measured'):
-        assert part in html
-    assert "28 November 2026, 09:05 UTC" in html and "context 256" in html and "llama.cpp 0.3.36 (abc)" in html
+    told = answers(at)
+    assert told[0] == f"**{plain('1,310 tok/s')}** :green[:small[measured]]"
+    for value in ("Compute", "16 or more", "2 × 1 thread", "Story F16"):
+        assert any(f"**{plain(value)}**" in answer for answer in told), value
+    assert plain(card.conditions) in said(at)
+    for condition in ("28 November 2026, 09:05 UTC", "context 256", "llama.cpp 0.3.36 (abc)", "quiet machine"):
+        assert condition in card.conditions
     assert primary(at) == []
     assert at.button(key="overview_measure").label == "Measure again · 60 s"
     assert links(at)["Samples"] == ("benchmark", "run=run")
@@ -178,7 +186,7 @@ def test_every_form_of_the_card_has_the_same_figures(card: MachineCard) -> None:
         assert f"{fact.label}: {fact.value} ({fact.provenance})" in text
         assert f"{fact.value}<span" in file
     assert card.conditions in file and card.conditions in text
-    assert " ".join(drawn).endswith(card.conditions)
+    assert " ".join(drawn).endswith(card.conditions) and {card.title, card.machine} <= {*drawn}
     assert "default-src 'none'" in file
 
 

@@ -11,8 +11,8 @@ from pages.parts.overview.look import ICON, style
 
 WIDTH, HEIGHT, MARGIN = 1200, 640, 56
 ROW, FIRST_ROW, LINE = 88, 168, 22
-LABEL_X, VALUE_X, NOTE_X = MARGIN, 300, 700
-NOTE_CHARACTERS, NOTE_LINES, CONDITION_CHARACTERS = 58, 3, 150
+LABEL_X, VALUE_X, NOTE_X = MARGIN, 290, 720
+NOTE_CHARACTERS, NOTE_LINES, CONDITION_CHARACTERS = 54, 3, 140
 """What fits into a line of the image at its sizes of type, and how many lines of a note it shows."""
 
 TITLE = "This machine, measured with Logitbench"
@@ -27,27 +27,23 @@ def table(facts: Sequence[Fact]) -> str:
     return f'<table class="ov-card" aria-label="This machine"><tbody>{"".join(map(_row, facts))}</tbody></table>'
 
 
-def conditions(card: MachineCard) -> str:
-    """Return the machine, the conditions of its figures, and what disturbed them, as HTML."""
-    lines = (f"{card.machine} · {card.conditions}", card.disturbed)
-    return "".join(f'<p class="ov-conditions">{text_of(line)}</p>' for line in lines if line)
+def conditions(card: MachineCard) -> list[str]:
+    """Return lines of text: the conditions of its figures, and what disturbed them if anything did."""
+    return [one_line(line) for line in (card.conditions, card.disturbed) if line]
 
 
 def text(card: MachineCard, facts: Sequence[Fact]) -> str:
     """Return the card as lines of text."""
-    lines = [one_line(card.machine), *(f"{fact.label}: {one_line(fact.value)} ({fact.provenance})" for fact in facts)]
-    lines.append(one_line(card.conditions))
-    if card.disturbed:
-        lines.append(one_line(card.disturbed))
-    return "\n".join(lines)
+    answers = (f"{fact.label}: {one_line(fact.value)} ({fact.provenance})" for fact in facts)
+    return "\n".join([one_line(card.title), *answers, *conditions(card)])
 
 
 def html(card: MachineCard, facts: Sequence[Fact]) -> bytes:
     """Return the card as one HTML file that loads nothing."""
     body = [
-        f'<div class="ov"><h1>{text_of(card.machine)}</h1>',
+        f'<div class="ov"><h1>{text_of(card.title)}</h1>',
         table(facts),
-        conditions(card),
+        *(f'<p class="ov-conditions">{text_of(line)}</p>' for line in conditions(card)),
         '<p class="ov-conditions">Made with Logitbench. This file loads nothing from the network.</p></div>',
     ]
     return document(TITLE, body, style=style())
@@ -63,8 +59,9 @@ def svg(card: MachineCard, facts: Sequence[Fact]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'font-family="system-ui, sans-serif" fill="{colour}" role="img" aria-label="{TITLE}">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{background}"/>{icon}',
-        _words(132, 74, card.machine, size=26, weight=600),
-        _words(132, 102, f"{card.model} {card.quantisation}".strip(), size=18, fill=muted),
+        _words(132, 74, card.title, size=26, weight=600),
+        _words(132, 102, card.machine, size=18, fill=muted),
+        _words(1036, 74, "Logitbench", size=18, weight=600, fill=muted),
     ]
     for number, fact in enumerate(facts):
         y = FIRST_ROW + ROW * number
@@ -87,7 +84,7 @@ def _row(fact: Fact) -> str:
 def _drawn(fact: Fact, y: int, muted: str) -> Iterator[str]:
     """Yield the texts of one row of the image."""
     yield _words(LABEL_X, y, fact.label, size=17, fill=muted)
-    yield _words(VALUE_X, y, fact.value, size=22, weight=600)
+    yield _words(VALUE_X, y, fact.value, size=21, weight=600)
     yield _words(VALUE_X, y + 24, fact.provenance, size=15, fill=option("light", COLOURS[fact.provenance]))
     wrapped = textwrap.wrap(one_line(fact.note), NOTE_CHARACTERS, max_lines=NOTE_LINES, placeholder=" …")
     for number, line in enumerate(wrapped):

@@ -16,7 +16,7 @@ from pages.parts.units import moment
 
 SHOWN = 6
 TITLE_WIDTH, ANSWER_WIDTH = 60, 90
-SPARK_WIDTH = 180
+SPARK_WIDTH, ROW_HEIGHT = 180, 40  # pixels
 SAMPLE = (0.4, 1.2, 0.2, 3.1, 0.6, 5.4, 0.3, 0.9, 2.2, 0.1, 7.2, 0.8, 1.6, 0.4, 0.2, 2.8) * 3
 """Bits of the picture that stands where the first trial will be."""
 
@@ -59,7 +59,7 @@ def _trial(one: RecentTrial) -> None:
     facts = (counted(trial.num_generated, "token"), rate, surprise, WHY.get(trial.label, ""), moment(trial.created_at))
     answer = plain(trial.output_start.strip(), ANSWER_WIDTH)
     with st.container(gap=None):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="small", height=ROW_HEIGHT, border=False):
             st.page_link(
                 "prompt_lab.py", label=plain(trial.title, TITLE_WIDTH) or "(empty)", query_params={"trial": trial.id},
                 width="stretch",

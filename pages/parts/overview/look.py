@@ -21,15 +21,16 @@ def style() -> str:
     return f".ov{{{variables}}}\n{(HERE / 'overview.css').read_text('utf-8')}"
 
 
-def show() -> None:
-    """Put the style sheet into the page."""
-    st.html(f"<style>{style()}</style>")
-
-
 def heading(title: str) -> None:
-    """Draw the logo, the page's title and one line on what this is."""
+    """Draw the logo with the style sheet, the page's title and one line on what this is.
+
+    Beside other HTML, the style sheet takes effect at once; alone, Streamlit would add it after the first elements.
+    """
+    logo = (
+        f'<img class="ov-logo" alt="Logitbench" width="44" height="44" src="{data_address(ICON.read_text("utf-8"))}">'
+    )
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="overview_heading"):
-        st.html(f'<img class="ov-logo" alt="Logitbench" src="{data_address(ICON.read_text("utf-8"))}">', width=44)
+        st.html(f"<style>{style()}</style>{logo}", width=44)
         with st.container(gap=None, width="stretch"):
             st.title(title, anchor=False)
             st.caption(f"Logitbench · {PURPOSE}")

@@ -8,7 +8,8 @@ from engine.errors import EngineError
 from engine.tasks import Task
 from engine.workbench import Workbench
 from engine.workbench.machine_card import MachineCard
-from engine.workbench.machine_facts import Fact, facts_of
+from engine.workbench.machine_card_manager import NAME
+from engine.workbench.machine_facts import Fact, Provenance, facts_of
 from engine.workbench.overview import machine_facts
 from pages.parts import job_tray
 from pages.parts.models import file_task
@@ -18,16 +19,26 @@ from pages.parts.plain import plain
 
 REFRESH_S = 0.5
 ERROR = "overview_error"
-SHARE_WIDTH = 420
+SHARE_WIDTH, TILE_WIDTH = 420, 270  # pixels
+MARKS: dict[Provenance, str] = {
+    "measured": ":green[:small[measured]]",
+    "estimated": ":orange[:small[estimated]]",
+    "not measured": ":small[not measured]",
+}
 
 
 def show(bench: Workbench) -> None:
     """Draw the card, and below it the measurement or what can be done with the card."""
     st.subheader("This machine", anchor=False)
     card, facts = _found(bench)
-    st.html(f'<div class="ov">{card_file.table(facts)}</div>')
-    if card is not None:
-        st.html(f'<div class="ov">{card_file.conditions(card)}</div>')
+    grid = st.grid(min_column_width=TILE_WIDTH, gap="small", border=True)
+    for fact in facts:
+        with grid.cell(), st.container(gap=None):
+            _fact(fact)
+    with grid.cell(), st.container(gap=None):
+        _conditions(card)
+    if card is not None and card.disturbed:
+        st.caption(plain(card.disturbed))
     task = bench.cards.running
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="overview_actions"):
         if task is not None:
@@ -48,13 +59,36 @@ def _found(bench: Workbench) -> tuple[MachineCard | None, Sequence[Fact]]:
         return card, facts_of(card)
 
 
+def _fact(fact: Fact) -> None:
+    """Draw a tile: the question, the answer with its provenance, and what it rests on.
+
+    Not as HTML, which Streamlit draws later than Markdown: what is below would move.
+    """
+    st.caption(plain(fact.label))
+    st.markdown(f"**{plain(fact.value)}** {MARKS[fact.provenance]}")
+    st.caption(plain(fact.note))
+
+
+def _conditions(card: MachineCard | None) -> None:
+    """Draw the tile with the conditions of the card; without one, what the measurement does."""
+    st.caption(plain(NAME))
+    if card is None:
+        st.caption(
+            "One button measures memory bandwidth, and the loaded model with 1 to 16 users. The card stays here, and "
+            "goes out as text, image or page."
+        )
+    else:
+        st.markdown(f"**{plain(card.title)}**")
+        st.caption(plain(card.conditions))
+
+
 def _actions(bench: Workbench, card: MachineCard | None, facts: Sequence[Fact]) -> None:
     is_ready = bench.model.engine is not None and file_task.is_free(bench)
     st.button(
         "Measure this machine · 60 s" if card is None else "Measure again · 60 s", icon=":material/speed:",
         type="primary" if card is None else "secondary", key="overview_measure", disabled=not is_ready,
         on_click=attempt, args=(ERROR, bench.cards.start),
-        help="Measures memory bandwidth, and this model with 1 to 16 users; use nothing else meanwhile",
+        help="What else uses the processor meanwhile makes the figures worse; the card says so",
     )  # fmt: skip
     if card is not None:
         _share(card, facts)

@@ -26,7 +26,7 @@ def show(bench: Workbench) -> None:
     if found is None:
         notice(bench.history_error or "The history is being opened.")
         return
-    st.html(_table(found.latest, found.before))
+    st.markdown(_table(found.latest, found.before))
     for change in found.changes:
         st.markdown(f"- {plain(change)}")
 
@@ -51,11 +51,7 @@ def traffic(api: ApiServer) -> None:
 
 
 def _table(latest: Week, before: Week) -> str:
-    """Return the amounts of two weeks as an HTML table."""
+    """Return the amounts of two weeks as a Markdown table."""
     names = {"trials": "num_trials", "calls": "num_calls", "tokens generated": "num_tokens", "runs": "num_runs"}
-    rows = "".join(
-        f'<tr><th scope="row">{label}</th><td>{getattr(latest, name):,}</td><td>{getattr(before, name):,}</td></tr>'
-        for label, name in names.items()
-    )
-    head = '<tr><th></th><th scope="col">last 7 days</th><th scope="col">7 days before</th></tr>'
-    return f'<div class="ov"><table class="ov-week"><thead>{head}</thead><tbody>{rows}</tbody></table></div>'
+    rows = (f"| {label} | {getattr(latest, name):,} | {getattr(before, name):,} |" for label, name in names.items())
+    return "\n".join(["| | last 7 days | 7 days before |", "|---|---:|---:|", *rows])

@@ -73,7 +73,8 @@ def test_the_card_has_the_figures_of_a_kept_run(measured: tuple[Workbench, Machi
 def test_the_conditions_are_told_in_one_line(measured: tuple[Workbench, MachineCard]) -> None:
     _bench, card = measured
     told = card.conditions
-    for part in (card.model, card.quantisation, f"context {card.n_ctx:,}", f"llama.cpp {card.llama}", "UTC"):
+    assert card.title == f"{card.model} {card.quantisation}"
+    for part in (card.machine, f"context {card.n_ctx:,}", f"llama.cpp {card.llama}", "UTC"):
         assert part in told
     assert told.endswith("disturbed machine" if card.disturbed else "quiet machine")
     assert replace_card(card, disturbed="3 of 9 samples were disturbed").conditions.endswith("disturbed machine")
