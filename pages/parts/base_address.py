@@ -1,7 +1,6 @@
-"""Middleware that writes the server's base URL into Streamlit's page, and reserves the place of the sidebar.
+"""Middleware that writes the server's base URL into Streamlit's page.
 
-Without the URL, the page first requests paths below its own URL and logs two 404s. Without the place, everything on a
-page moves when the sidebar comes, a tenth of a second after the first content.
+Without it, the page first requests paths below its own URL and logs two 404s.
 """
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -11,26 +10,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pages.parts import first_paint
 
 TITLE = b"<title>Streamlit</title>"
-STYLE = b"""
-/* Until the sidebar is there, its width is reserved where Streamlit opens it. What is in it waits for its links, and
-   the page is as wide from the start as its layout makes it. */
-@media (min-width: 768px) {
-  [data-testid="stAppViewContainer"]:not(:has([data-testid="stSidebar"])) { padding-left: 281.25px; }
-}
-[data-testid="stSidebarContent"]:not(:has([data-testid="stSidebarNavLink"])) [data-testid="stSidebarUserContent"] {
-  display: none;
-}
-[data-testid="stMainBlockContainer"] { max-width: none !important; }
-"""
-HEAD = (
-    b"<title>Logitbench</title><style>"
-    + STYLE
-    + b"</style><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
-)
+HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
 
 
 class BaseAddress:
-    """ASGI middleware that adds the base URL and STYLE to the head of Streamlit's page and replaces the page's title.
+    """ASGI middleware that adds the base URL to the head of Streamlit's page and replaces the page's title.
 
     The page is recognised by its title.
     """

@@ -84,13 +84,17 @@ def test_the_card_goes_out_in_three_forms(server: Server, open_page: OpenPage, t
             page.get_by_role("button", name=re.compile(label)).click()
         path = tmp_path / f"card.{ending}"
         downloading.value.save_as(path)
-        offline = page.context.new_page()
-        requests: list[str] = []
-        offline.on("request", lambda asked, kept=requests: kept.append(asked.url))
-        offline.goto(path.as_uri())
-        expect(offline.get_by_text(figure, exact=ending == "svg").first).to_be_visible()
-        offline.close()
-        assert requests == [path.as_uri()]
+        assert asked_for(page.context.new_page(), path.as_uri(), figure) == [path.as_uri()]
+
+
+def asked_for(page: Page, address: str, figure: str) -> list[str]:
+    """The addresses that a file asks for when it is opened; it shows the figure."""
+    found: list[str] = []
+    page.on("request", lambda request: found.append(request.url))
+    page.goto(address)
+    expect(page.get_by_text(figure).first).to_be_visible()
+    page.close()
+    return found
 
 
 @pytest.mark.parametrize("width", WIDTHS)
