@@ -1,6 +1,6 @@
 """Reports: chosen runs, trends and trials with text between them, under a name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -82,27 +82,33 @@ class Reports:
         self._file.write(create).result()
         return replace(report, name=row["name"])
 
-    def change(self, id: str, *, name: str | None = None, blocks: Sequence[Block] | None = None) -> None:
-        """Replace the name or the blocks of a report.
-
-        Raises ConfigError for those that cannot be kept, HistoryError where the report does not exist.
-        """
-        values: dict[str, Any] = {"changed_at": stored_time(datetime.now(UTC))}
-        if name is not None:
-            values["name"] = checked_name(name, NAME_CHARACTERS)
-        if blocks is not None:
-            values["blocks"] = _written(blocks)
-        changes = ", ".join(f"{column} = ?" for column in values)
-        self._require(
-            f"UPDATE reports SET {changes} WHERE id = ? AND deleted_at IS NULL", id, [*values.values(), as_uuid(id)]
-        )
+    def rename(self, id: str, name: str) -> None:
+        """Rename a report; raises ConfigError for a name that cannot be kept, HistoryError where it does not exist."""
+        values = [checked_name(name, NAME_CHARACTERS), stored_time(datetime.now(UTC)), as_uuid(id)]
+        statement = "UPDATE reports SET name = ?, changed_at = ? WHERE id = ? AND deleted_at IS NULL"
+        if not self._file.write(lambda cursor: is_changed(cursor.execute(statement, values))).result():
+            raise _gone(id)
 
     def add(self, id: str, blocks: Sequence[Block]) -> None:
         """Append blocks to a report; raises ConfigError where it would have too many, HistoryError where it is gone."""
-        found = self.report(id)
-        if found is None:
-            raise _gone(id)
-        self.change(id, blocks=[*found.blocks, *blocks])
+        self._edit(id, lambda now: [*now, *blocks])
+
+    def put(self, id: str, number: int, was: Block, block: Block) -> None:
+        """Replace a block; raises ConfigError unless the block at this place is still `was`, else as `add`."""
+        self._edit(id, lambda now: [*_before(now, number, was), block, *now[number + 1 :]])
+
+    def remove(self, id: str, number: int, was: Block) -> None:
+        """Remove a block; raises errors as `put`."""
+        self._edit(id, lambda now: [*_before(now, number, was), *now[number + 1 :]])
+
+    def move(self, id: str, number: int, was: Block, to: int) -> None:
+        """Move a block to another place, the last if there is none; raises errors as `put`."""
+
+        def moved(now: list[Block]) -> list[Block]:
+            rest = [*_before(now, number, was), *now[number + 1 :]]
+            return [*rest[:to], was, *rest[to:]]
+
+        self._edit(id, moved)
 
     def report(self, id: str) -> Report | None:
         """Return a report; None where it does not exist or is deleted."""
@@ -126,9 +132,19 @@ class Reports:
         change = "UPDATE reports SET deleted_at = ? WHERE id = ?"
         return self._file.write(lambda cursor: is_changed(cursor.execute(change, [when, as_uuid(id)]))).result()
 
-    def _require(self, statement: str, id: str, values: list[Any]) -> None:
-        if not self._file.write(lambda cursor: is_changed(cursor.execute(statement, values))).result():
-            raise _gone(id)
+    def _edit(self, id: str, change: Callable[[list[Block]], list[Block]]) -> None:
+        """Replace the blocks of a report by what `change` makes of the present ones, so that nothing is overwritten."""
+
+        def edit(cursor: Cursor) -> None:
+            rows = cursor.execute("SELECT blocks FROM reports WHERE id = ? AND deleted_at IS NULL", [as_uuid(id)])
+            found = rows.fetchone()
+            if found is None:
+                raise _gone(id)
+            blocks = _written(change(_read(found[0])))
+            now = stored_time(datetime.now(UTC))
+            cursor.execute("UPDATE reports SET blocks = ?, changed_at = ? WHERE id = ?", [blocks, now, as_uuid(id)])
+
+        self._file.write(edit).result()
 
     def _fetch(self, query: str, *values: object) -> list[dict[str, Any]]:
         with self._file.reading() as cursor:
@@ -138,6 +154,13 @@ class Reports:
 def purge(cursor: Cursor) -> int:
     """Remove deleted reports; return their number."""
     return len(cursor.execute("DELETE FROM reports WHERE deleted_at IS NOT NULL RETURNING id").fetchall())
+
+
+def _before(now: list[Block], number: int, was: Block) -> list[Block]:
+    """Return the blocks before the one at `number`; raises ConfigError unless that is still `was`."""
+    if now[number : number + 1] != [was]:
+        raise ConfigError(f"Part {number + 1} was changed elsewhere meanwhile: this was not saved. Do it again.")
+    return now[:number]
 
 
 def _gone(id: str) -> HistoryError:
@@ -160,11 +183,15 @@ def _written(blocks: Sequence[Block]) -> str:
     return msgspec.json.encode([block.to_dict() for block in blocks]).decode()
 
 
+def _read(blocks: str) -> list[Block]:
+    return [Block.from_dict(block) for block in msgspec.json.decode(blocks)]
+
+
 def _report_of(row: dict[str, Any]) -> Report:
     return Report(
         id=str(row["id"]),
         name=row["name"],
-        blocks=tuple(Block.from_dict(block) for block in msgspec.json.decode(row["blocks"])),
+        blocks=tuple(_read(row["blocks"])),
         created_at=row["created_at"].replace(tzinfo=UTC),
         changed_at=row["changed_at"].replace(tzinfo=UTC),
     )

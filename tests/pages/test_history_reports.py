@@ -93,6 +93,18 @@ def test_a_report_is_edited(report: str, history: History, runs: list[RunRecord]
     assert at.button(key="history_report_arrow_downward_3").disabled
 
 
+def test_what_another_tab_wrote_is_not_overwritten(report: str, history: History) -> None:
+    at = page(view="reports", report=report, edit="1")
+    found = history.reports.report(report)
+    assert found is not None
+    theirs = Block(kind="text", text="theirs")
+    history.reports.put(report, 0, found.blocks[0], theirs)
+    next(widget for widget in at.main.text_area if widget.label == "Text").set_value("mine").run()
+    assert "changed elsewhere" in at.main.error[0].value
+    found = history.reports.report(report)
+    assert found is not None and found.blocks[0] == theirs
+
+
 def test_a_report_is_deleted_with_a_way_back(report: str, history: History) -> None:
     at = press(page(view="reports", report=report), "history_report_delete")
     assert address(at) == {"view": "reports"} and "Three days was deleted" in said(at).replace("\\", "")

@@ -111,7 +111,7 @@ def _head(bench: Workbench, history: History, report: Report, is_edited: bool) -
             key = f"{KEY}name_{report.id}"
             st.text_input(
                 "Name", report.name, key=key, max_chars=NAME_CHARACTERS, label_visibility="collapsed", width=320,
-                on_change=view.act, args=(lambda: history.reports.change(report.id, name=st.session_state[key]),),
+                on_change=view.act, args=(lambda: history.reports.rename(report.id, st.session_state[key]),),
             )  # fmt: skip
         st.button(
             "Done" if is_edited else "Edit", icon=f":material/{'check' if is_edited else 'edit'}:", key=f"{KEY}edit",
@@ -177,36 +177,31 @@ def _title(part: Part, number: int) -> None:
 
 def _edit(history: History, report: Report, number: int) -> None:
     """Draw the controls of one part: its text, its place, and its removal."""
-    blocks, last = report.blocks, len(report.blocks) - 1
-    if blocks[number].kind == "text":
+    block, last = report.blocks[number], len(report.blocks) - 1
+    if block.kind == "text":
         # The place is part of the key, so that a moved text is not written over another one.
         key = f"{KEY}text_{number}_{report.changed_at.timestamp()}"
         st.text_area(
-            "Text", blocks[number].text, key=key, max_chars=TEXT_CHARACTERS, height=140,
+            "Text", block.text, key=key, max_chars=TEXT_CHARACTERS, height=140,
             help="An empty line begins a paragraph, a line that begins with # a heading.",
             on_change=view.act,
-            args=(lambda: _put(history, report, number, Block(kind="text", text=st.session_state[key])),),
+            args=(lambda: _put_text(history, report, number, st.session_state[key]),),
         )  # fmt: skip
     with st.container(horizontal=True, gap="xsmall"):
         for label, icon, to in (("Up", "arrow_upward", number - 1), ("Down", "arrow_downward", number + 1)):
             st.button(
                 label, icon=f":material/{icon}:", key=f"{KEY}{icon}_{number}", type="tertiary",
-                disabled=not 0 <= to <= last, on_click=view.act, args=(partial(_move, history, report, number, to),),
+                disabled=not 0 <= to <= last, on_click=view.act,
+                args=(partial(history.reports.move, report.id, number, block, to),),
             )  # fmt: skip
         st.button(
             "Remove", icon=":material/close:", key=f"{KEY}remove_{number}", type="tertiary", on_click=view.act,
-            args=(partial(history.reports.change, report.id, blocks=[*blocks[:number], *blocks[number + 1 :]]),),
+            args=(partial(history.reports.remove, report.id, number, block),),
         )  # fmt: skip
 
 
-def _put(history: History, report: Report, number: int, block: Block) -> None:
-    history.reports.change(report.id, blocks=[*report.blocks[:number], block, *report.blocks[number + 1 :]])
-
-
-def _move(history: History, report: Report, number: int, to: int) -> None:
-    blocks = list(report.blocks)
-    blocks.insert(to, blocks.pop(number))
-    history.reports.change(report.id, blocks=blocks)
+def _put_text(history: History, report: Report, number: int, text: str) -> None:
+    history.reports.put(report.id, number, report.blocks[number], Block(kind="text", text=text))
 
 
 def _more(history: History, report: Report) -> None:

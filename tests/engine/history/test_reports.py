@@ -1,5 +1,6 @@
 """Reports: their parts are kept in order, what cannot be a part is refused, a deleted report comes back."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,53 @@ def test_a_report_is_kept_and_changed(path: Path) -> None:
         assert made.name == "Two layouts"
     with History.open(path) as history:
         assert history.reports.report(made.id) == made
-        history.reports.change(made.id, name="Three", blocks=BLOCKS[:1])
-        history.reports.add(made.id, BLOCKS[1:2])
+        history.reports.rename(made.id, "Three")
+        history.reports.add(made.id, BLOCKS[:1])
         found = history.reports.report(made.id)
-        assert found is not None and (found.name, found.blocks) == ("Three", BLOCKS[:2])
+        assert found is not None and (found.name, found.blocks) == ("Three", (*BLOCKS, BLOCKS[0]))
         assert found.changed_at > made.changed_at and found.created_at == made.created_at
         other = history.reports.create("Other")
         assert [one.id for one in history.reports.all()] == [other.id, made.id]
-        history.reports.change(made.id, name="Four")
+        history.reports.rename(made.id, "Four")
         assert [one.id for one in history.reports.all()] == [made.id, other.id]
+
+
+def test_parts_are_replaced_moved_and_removed(history: History) -> None:
+    text, run, trend, trial = BLOCKS
+    made = history.reports.create("mine", BLOCKS)
+
+    def blocks() -> tuple[Block, ...]:
+        found = history.reports.report(made.id)
+        assert found is not None
+        return found.blocks
+
+    history.reports.move(made.id, 0, text, 2)
+    assert blocks() == (run, trend, text, trial)
+    history.reports.move(made.id, 3, trial, 0)
+    assert blocks() == (trial, run, trend, text)
+    history.reports.remove(made.id, 1, run)
+    other = Block(kind="text", text="other")
+    history.reports.put(made.id, 2, text, other)
+    assert blocks() == (trial, trend, other)
+    history.reports.move(made.id, 0, trial, 99)
+    assert blocks() == (trend, other, trial)
+
+
+def test_a_part_that_changed_elsewhere_is_not_overwritten(history: History) -> None:
+    text, *_ = BLOCKS
+    made = history.reports.create("mine", BLOCKS)
+    history.reports.put(made.id, 0, text, Block(kind="text", text="theirs"))
+    acts: list[Callable[[], None]] = [
+        lambda: history.reports.put(made.id, 0, text, Block(kind="text", text="mine")),
+        lambda: history.reports.remove(made.id, 0, text),
+        lambda: history.reports.move(made.id, 0, text, 1),
+        lambda: history.reports.remove(made.id, 4, text),
+    ]
+    for act in acts:
+        with pytest.raises(ConfigError, match="changed elsewhere"):
+            act()
+    found = history.reports.report(made.id)
+    assert found is not None and found.blocks == (Block(kind="text", text="theirs"), *BLOCKS[1:])
 
 
 def test_a_deleted_report_comes_back_until_it_is_purged(history: History) -> None:
@@ -52,7 +91,7 @@ def test_a_report_that_is_gone_is_told(history: History) -> None:
     for id in (made.id, uuid7(), "nonsense"):
         assert history.reports.report(id) is None
         with pytest.raises(HistoryError, match="deleted or never saved"):
-            history.reports.change(id, name="new")
+            history.reports.rename(id, "new")
         with pytest.raises(HistoryError, match="deleted or never saved"):
             history.reports.add(id, BLOCKS)
     assert not history.reports.delete("nonsense")
