@@ -39,7 +39,7 @@ def save_button(history: History) -> None:
         st.text_input("Name of this view", key=NEW_NAME, max_chars=NAME_CHARACTERS, placeholder="Last week, 7 B")
         st.button(
             "Save", key="history_save_view_now", disabled=not st.session_state[NEW_NAME].strip(), on_click=view.act,
-            args=(lambda: _save(history),), help="Keeps the filters, dates and order, in the place of a view of this name.",
+            args=(lambda: _save(history),), help="Keeps filters, dates and order, and replaces a view of this name.",
         )  # fmt: skip
 
 
