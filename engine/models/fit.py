@@ -135,8 +135,8 @@ def cache_arithmetic(model: ModelFile, row: FitRow, spec: PoolSpec | None = None
         parts += f" x {counted(heads.pop(), 'head')} x {model.head_k:,} numbers"
     kinds = chosen.type_k if chosen.type_k == chosen.type_v else f"{chosen.type_k} and {chosen.type_v}"
     text = (
-        f"{parts}, keys and values in {kinds}: {quantity(each, 'B')} per token; x {row.sequences:,} sequences "
-        f"x {row.n_ctx:,} tokens = {quantity(row.kv, 'B')}"
+        f"{parts}, keys and values in {kinds}: {quantity(each, 'B')} per token; x "
+        f"{counted(row.sequences, 'sequence')} x {row.n_ctx:,} tokens = {quantity(row.kv, 'B')}"
     )
     times = row.kv / row.weights if row.weights else math.nan
     return f"{text}, {times:,.1f} times the weights of {quantity(row.weights, 'B')}" if times >= 1 else text

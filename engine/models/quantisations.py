@@ -93,8 +93,8 @@ def _refusal(source: ModelFile, answer: Mapping[str, Any], may_requantise: bool)
     is_again = any(tensor.name in answer["types"] and tensor.type.name not in FLOATS for tensor in source.tensors)
     if is_again and not may_requantise:
         return (
-            f"the model is already quantised ({source.quantisation}), so the result is worse than from the original; "
-            "use the original, or allow quantising again (--again on the command line)"
+            f"already quantised ({source.quantisation}): use the original, or allow quantising again (--again on the "
+            "command line), which loses more of its quality"
         )
     return ""
 

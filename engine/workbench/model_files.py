@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 
 from engine.errors import ConfigError, ModelError
 from engine.machine.cores import num_cores
@@ -14,6 +14,7 @@ from engine.models.quantisations import target_path
 from engine.models.quantise import QuantiseJob
 from engine.models.shapes import shape_named
 from engine.models.synthetic import weights_bytes, write_synthetic
+from engine.models.uploaded import take_upload
 from engine.runs import quantisation_in
 from engine.settings import Settings
 from engine.tasks import Task, TaskRunner
@@ -112,6 +113,11 @@ class ModelFiles:
         if path.exists():
             raise ConfigError(f"{path} already exists; the result would be identical.")
         self._start(FileTask("synthesise", path.name, lambda: _synthesis(shape, quantisation, path)))
+
+    def add(self, name: str, file: BinaryIO) -> Path:
+        """Copy an uploaded file into the first model folder and return its path; raises as `take_upload`."""
+        make_folder(self._settings.models)
+        return take_upload(name, file, self._settings.models)
 
     def kept(self, entry: Entry) -> Path | None:
         """Return the path of a downloaded model of the catalogue; None where it has not been downloaded."""

@@ -31,7 +31,7 @@ class LibraryModel:
     """A usable model. needed: memory estimate of a pool with default parameters.
 
     resident: share of its files in the page cache, 0 to 1, NaN where the system does not report it. speed: None where
-    nothing was measured and the machine's limits are unknown.
+    nothing was measured, and the machine's limits are unknown or the weights fit in its cache.
     """
 
     entry: LibraryEntry
@@ -68,10 +68,13 @@ def in_memory(file: ModelFile) -> float:
 
 
 def _speed(file: ModelFile, measured: dict[str, float], limits: Limits | None) -> Speed | None:
-    """Return the measured speed, else the roofline of decoding: each token reads all weights once."""
+    """Return the measured speed, else the roofline of decoding: each token reads all weights once.
+
+    None where the weights fit in the cache: memory does not limit their speed.
+    """
     if file.path.stem in measured:
         return Speed(measured[file.path.stem], "measured here")
-    if limits is None or not file.weights_bytes:
+    if limits is None or file.weights_bytes <= limits.cache_bytes:
         return None
     return Speed(limits.bandwidth_bytes_per_s / file.weights_bytes, "estimated")
 

@@ -10,7 +10,6 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
-from engine.machine.limits import Limits
 from engine.models import by_size, by_type, embedded_model, read_library, read_model
 from engine.models.described import described
 from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, fit_row, grid, notes_example
@@ -269,14 +268,19 @@ def test_without_limits_the_speed_is_offered_to_be_measured(manager: ScriptedMan
     assert manager.calls == [("measure_limits", "", 512)]
 
 
-def test_weights_that_the_cache_holds_have_no_limit_by_memory() -> None:
-    model = read_model(embedded_model())
-    limits = Limits(
-        machine_hash="", num_cores=1, cache_bytes=model.weights_bytes, bandwidth=((1, 10e9),), flops=1e9
-    )  # fmt: skip
-    told = fit_view.told_speed(model, Speed(1_000, "estimated"), limits)
-    assert "fit in the processor's cache" in told and "tokens/s" not in told
-    assert fit_view.told_speed(model, Speed(57.3, "measured here"), limits).startswith("57.3 tokens/s")
+def test_weights_that_the_cache_holds_have_no_limit_by_memory(
+    manager: ScriptedManager, models_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Machine, "cache_bytes", read_model(embedded_model()).weights_bytes)
+    manager.machine = Machine()
+    at = page(view="fit")
+    assert "fit in the processor" in said(at) and "tokens/s" not in said(at)
+    assert "source of speed" not in table(page(), "quantisation")
+
+
+def test_a_measured_speed_is_told_as_measured() -> None:
+    told = fit_view.told_speed(read_model(embedded_model()), Speed(57.3, "measured here"), None)
+    assert told == "57.3 tokens/s with one sequence, the best measured here."
 
 
 @pytest.mark.parametrize("query", [{"sequences": "0"}, {"n_ctx": "many"}, {"type_k": "f8"}, {"shared": "perhaps"}])

@@ -12,17 +12,18 @@ from streamlit.testing.v1 import AppTest
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError
 from engine.machine.limits import Limits
-from engine.models import read_model
+from engine.models import embedded_model, read_model
 from engine.models.catalogue import read_catalogue
 from engine.models.quantise import QuantiseJob
 from engine.models.synthetic import write_synthetic
 from engine.settings import Settings
+from engine.units import quantity
 from engine.workbench import Workbench
 from engine.workbench.model_files import ModelFiles
-from pages.parts.models import file_task, get_view
+from pages.parts.models import file_task, get_view, library_view
 from pages.parts.plain import plain
 from tests.engine.models.hub_server import BLOCK, Hub, by_default, serving, without_login
-from tests.pages.app import address, open_page
+from tests.pages.app import address, open_page, primary
 from tests.pages.bench_harness import ScriptedManager, make_run
 
 ENTRY = read_catalogue().entries[0]
@@ -218,14 +219,25 @@ def test_all_files_of_a_model_become_a_plan(source: Path) -> None:
 def test_a_quantised_model_is_not_quantised_again_unasked(bench: Workbench, story_model: Path) -> None:
     at = page("quantise", model=str(story_model))
     assert set(table(at)["can be made"]) == {"no"}
-    assert "No type can be made" in texts(at)
+    assert plain("Already quantised (Q8_0): use the original") in texts(at)
+    assert primary(at) == []
     toggle = at.toggle(key="models_quantise_again").label
     assert toggle.lower() in texts(at).lower(), "the remark names the way out as it stands there"
     at.query_params["type"] = "Q6_K"
-    assert plain(f"Q6_K: {table(at.run()).set_index('type')['remark']['Q6_K']}.") in texts(at)
+    remarks = table(at.run()).set_index("type")["remark"]
+    assert plain("Q6_K: already quantised (Q8_0): use the original") in texts(at)
+    assert not remarks["Q6_K"] and remarks["Q8_0"] == "the model already has this type"
     at.toggle(key="models_quantise_again").set_value(True).run()
     assert "yes" in set(table(at)["can be made"])
-    assert "already quantised" not in texts(at)
+    assert "lready quantised" not in texts(at)
+    assert [label.partition(" ·")[0] for label in primary(at)] == [plain("Make Q6_K")]
+
+
+def test_the_recommended_type_is_offered_first(source: Path) -> None:
+    at = page("quantise", model=str(source))
+    (size,) = table(at).set_index("type").loc[["Q4_K_M"], "size, MB"]
+    assert primary(at) == [plain(f"Make Q4_K_M · {quantity(1e6 * size, 'B')}")]
+    assert "of the size of this file and the usual choice" in texts(at)
 
 
 def test_a_bad_importance_matrix_and_a_missing_model_are_said(source: Path) -> None:
@@ -256,3 +268,41 @@ def test_while_a_benchmark_measures_nothing_is_fetched_or_made(
     assert page("get", get=ENTRY.name).button(key="models_get").disabled
     with pytest.raises(ConfigError, match="A benchmark has exclusive use of the machine"):
         files.get(ENTRY.name)
+
+
+# a file of one's own
+
+
+def dropped(name: str, content: bytes) -> AppTest:
+    """The library after a file was dropped on it."""
+    at = page("library")
+    at.file_uploader(key=library_view.ADDED).set_value([(name, content, "application/octet-stream")]).run()
+    assert not at.exception
+    return at
+
+
+def test_a_dropped_file_is_in_the_models_folder_and_opens(bench: Workbench, home: Path) -> None:
+    story = embedded_model().read_bytes()
+    at = dropped("../my story.gguf", story)
+    path = home / "models" / "my story.gguf"
+    assert path.read_bytes() == story
+    assert address(at) == {"model": str(path)}
+    assert at.main.subheader[0].value == plain(read_model(path).name)
+    at = dropped("my story.gguf", story)
+    assert "already exists" in at.main.error[0].value
+    at.file_uploader(key=library_view.ADDED).set_value([]).run()
+    assert not at.main.error
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"GGUF\x03\0\0\0"])
+def test_a_dropped_file_that_is_no_model_is_refused(bench: Workbench, home: Path, content: bytes) -> None:
+    at = dropped("<b>x.gguf", content)
+    assert plain("_b_x.gguf: ") in at.main.error[0].value
+    assert not list((home / "models").glob("*gguf*"))
+
+
+def test_a_larger_file_is_opened_by_its_path(source: Path) -> None:
+    at = page("library")
+    at.text_input(key=library_view.PATH).set_value(str(source)).run()
+    assert address(at)["model"] == str(source)
+    assert at.main.subheader[0].value == plain(read_model(source).name)

@@ -20,6 +20,13 @@ how far above it is. A line below 1 / NEAR of the highest column has no label, w
 """
 
 
+HEADROOM = 1.1
+"""Height of the chart relative to the highest line or column, leaving room for a label."""
+
+APART = 0.1
+"""Least distance of two lines, relative to the height, at which their labels fit one above the other."""
+
+
 class Line(NamedTuple):
     """A horizontal line with its label, in bytes; `side` is where the label is."""
 
@@ -60,22 +67,27 @@ def _stacked(
             x=list(places), y=[getattr(row, part) * scale.factor for row in rows], name=name,
             marker={"color": colour}, hoverinfo="text", hovertext=[_told(row, part) for row in rows],
         )  # fmt: skip
-    for line in _lines(memory):
-        if line.value <= NEAR * highest:
-            _draw_line(figure, line, scale, is_named=line.value >= highest / NEAR)
+    lines = [line for line in _lines(memory) if line.value <= NEAR * highest]
+    top = HEADROOM * max([highest, *(line.value for line in lines)])
+    for line in lines:
+        _draw_line(figure, line, scale, is_named=line.value >= highest / NEAR)
     if memory.available > NEAR * highest:
         _note_above(figure, memory.available, highest)
     figure.update_layout(barmode="stack", bargap=0.3)
     figure.update_xaxes(type="category")
-    figure.update_yaxes(title=scale.unit, rangemode="tozero")
+    figure.update_yaxes(title=scale.unit, range=[0, top * scale.factor])
     legend_below(figure)
     return figure
 
 
 def _lines(memory: MachineMemory) -> list[Line]:
-    """Return the lines for free memory, and for the most that this process may use."""
+    """Return the lines for free memory, and for the most that this process may use.
+
+    Labels are over the low columns at the start, where two of them fit.
+    """
     name, most = ("this machine", memory.total) if memory.limit is None else ("cgroup limit", memory.limit)
-    return [Line("free now", memory.available, "start"), Line(name, most, "end")]
+    is_apart = most - memory.available > APART * most
+    return [Line("free now", memory.available, "start"), Line(name, most, "start" if is_apart else "end")]
 
 
 def _draw_line(figure: go.Figure, line: Line, scale: Scale, *, is_named: bool) -> None:

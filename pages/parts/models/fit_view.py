@@ -190,10 +190,15 @@ def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
     longest = longest_context(asked.model, asked.sequences, asked.spec)
     memory = machine_memory()
     st.subheader(plain(sentence(subject, row, longest)), anchor=False)
-    if not subject.is_example:
-        _speed(bench, subject)
+    has_speed = subject.is_example or _speed(bench, subject)
     st.caption(plain(_estimated(subject, asked, row, memory)))
-    _get(bench, subject.entry)
+    with st.container(horizontal=True, gap="small"):
+        if not has_speed:
+            task_button.button(
+                bench, "Measure its speed limit · a few seconds", "straighten", "fit_limits", bench.bench.measure_limits
+            )
+        _get(bench, subject.entry)
+    task_button.show(bench)
     rows = grid(asked.model, (), asked.all_sequences, asked.spec)
     by_context = [one for one in rows if one.sequences == asked.sequences]
     by_sequences = [one for one in rows if one.n_ctx == asked.n_ctx]
@@ -202,9 +207,10 @@ def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
         draw(fit_charts.over_context(by_context, memory), "fit_contexts")
     with columns.cell():
         draw(fit_charts.over_sequences(by_sequences, memory), "fit_sequences_chart")
-    _table(rows)
-    if any(one.kv_windowed < one.kv for one in rows):
-        st.caption(ABOUT_WINDOWS)
+    with st.expander("All context lengths and sequences", key="fit_all"):
+        _table(rows)
+        if any(one.kv_windowed < one.kv for one in rows):
+            st.caption(ABOUT_WINDOWS)
 
 
 def sentence(subject: Subject, row: FitRow, longest: int) -> str:
@@ -227,33 +233,32 @@ def _estimated(subject: Subject, asked: Asked, row: FitRow, memory: MachineMemor
     return f"Estimated from the {subject.basis}. {cache_arithmetic(asked.model, row, asked.spec)}. {_memory(memory)}"
 
 
-def _speed(bench: Workbench, subject: Subject) -> None:
-    """Draw how fast one sequence is or may be, or the button that measures what is needed to say it."""
+def _speed(bench: Workbench, subject: Subject) -> bool:
+    """Draw how fast one sequence is or may be; return False where the bandwidth of this machine is not measured."""
     try:
         limits = bench.bench.limits()
         speed = speed_of(subject.model, bench.history if subject.is_here else None, limits)
     except EngineError as error:
         notice(error)
-        return
+        return True
     if speed is not None:
         st.markdown(plain(told_speed(subject.model, speed, limits)))
-    else:
-        st.caption("How fast it would be depends on the memory bandwidth of this machine, which is not measured yet.")
-        task_button.button(
-            bench, "Measure this machine · a few seconds", "straighten", "fit_limits", bench.bench.measure_limits
+    elif limits is not None:
+        st.markdown(
+            plain(
+                f"Its {quantity(subject.model.weights_bytes, 'B')} of weights fit in the processor's cache, so memory "
+                "does not limit its speed; a benchmark measures it."
+            )
         )
-    task_button.show(bench)
+    else:
+        st.markdown("How fast it would be depends on the memory bandwidth of this machine, which is not measured yet.")
+    return speed is not None or limits is not None
 
 
 def told_speed(model: ModelFile, speed: Speed, limits: Limits | None) -> str:
     """Return the speed of one sequence in words, with what it is based on."""
     if limits is None or speed.provenance == "measured here":
         return f"{digits(speed.decode_per_s)} tokens/s with one sequence, the best measured here."
-    if model.weights_bytes <= limits.cache_bytes:
-        return (
-            f"Its {quantity(model.weights_bytes, 'B')} of weights fit in the processor's cache, so memory does not "
-            "limit its speed; a benchmark measures it."
-        )
     return (
         f"At most {digits(speed.decode_per_s)} tokens/s with one sequence, estimated: each token reads the "
         f"{quantity(model.weights_bytes, 'B')} of weights once, and this machine reads "
@@ -287,6 +292,8 @@ def _table(rows: Sequence[FitRow]) -> None:
         table, hide_index=True, key="fit_table", placeholder=NOT_MEASURED, alt="Memory by sequences and context",
         column_config={
             **number_columns.formats(table, HELPS),
+            **{column: st.column_config.NumberColumn(format="%,.2f", help=HELPS.get(column[:-4]))
+               for column in table if column.endswith(", GB")},
             "context": st.column_config.NumberColumn(format="localized", help=HELPS["context"]),
         },
     )  # fmt: skip

@@ -12,18 +12,21 @@ from engine.errors import EngineError
 from engine.machine.memory import available_memory
 from engine.models import BrokenFile, LibraryEntry, find_places
 from engine.models.details import readable
+from engine.models.uploaded import MOST_BYTES
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench
 from engine.workbench.model_library import LibraryModel, look_at
-from pages.parts import number_columns
+from pages.parts import address, number_columns
 from pages.parts.benchmark import task_button
 from pages.parts.labels import one_line
 from pages.parts.models import place
-from pages.parts.notice import notice
+from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
 ROWS = "models_rows"
+ADDED, REFUSED, PATH = "models_added", "models_add_refused", "models_path"
+MOST_MB = MOST_BYTES >> 20
 NAME_WIDTH, HASH_DIGITS = 240, 12
 NEEDS, IN_MEMORY, SPEED, PARAMETERS = "needs", "in RAM", "one sequence", "parameters"
 HELPS = {
@@ -52,6 +55,7 @@ def show(bench: Workbench) -> None:
             bench, "Measure this machine · a few seconds", "straighten", "models_limits", bench.bench.measure_limits
         )
     task_button.show(bench)
+    _add(bench)
     unusable([entry for entry in entries if isinstance(entry.file, BrokenFile)])
     _places()
 
@@ -114,6 +118,38 @@ def _open(paths: Sequence[Path]) -> None:
     rows = st.session_state[ROWS].selection.rows
     if rows and rows[0] < len(paths):
         place.go(place.LIBRARY, paths[rows[0]])
+
+
+def _add(bench: Workbench) -> None:
+    """Draw the ways to a file that is not listed: dropped into the models folder, or opened where it is."""
+    folder = readable(bench.settings.models)
+    grid = st.grid(2, min_column_width=320, gap="medium")
+    with grid.cell():
+        st.file_uploader(
+            plain(f"Add a GGUF file of up to {MOST_MB} MB: it is copied to {folder}"), "gguf", key=ADDED,
+            max_upload_size=MOST_MB, on_change=_take_file, args=(bench,),
+            help="Its header is checked first; memory holds the file until it is copied, hence the limit",
+        )  # fmt: skip
+        if (error := st.session_state.get(REFUSED)) is not None:
+            notice(error)
+    with grid.cell():
+        st.text_input(
+            "Open a larger file by its path: it stays where it is", key=PATH, on_change=_open_path,
+            placeholder="/path/of/a/model.gguf",
+        )  # fmt: skip
+
+
+def _take_file(bench: Workbench) -> None:
+    """Copy the file that was dropped and open its model; a failure is shown below."""
+    file = st.session_state[ADDED]
+    st.session_state[REFUSED] = None
+    if file is not None:
+        attempt(REFUSED, lambda: place.go(place.LIBRARY, bench.files.add(file.name, file)))
+
+
+def _open_path() -> None:
+    if path := st.session_state[PATH].strip():
+        address.put("model", path)
 
 
 def unusable(entries: Sequence[LibraryEntry]) -> None:

@@ -1,6 +1,7 @@
 """Quantisation: the size of each type, making a file of one of them, and measuring all files of a model."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,8 @@ def show(bench: Workbench) -> None:
 
 
 def frame(source: ModelFile, offered: Sequence[Offer]) -> pd.DataFrame:
-    """Return one row per type."""
+    """Return one row per type; a reason against most of them is said once above the table, not in each row."""
+    shared = _shared_refusal(offered)
     sizes = [offer.num_bytes or None for offer in offered]
     return pd.DataFrame(
         {
@@ -59,7 +61,7 @@ def frame(source: ModelFile, offered: Sequence[Offer]) -> pd.DataFrame:
             **number_columns.scaled("of the source", "", [size and size / source.size for size in sizes]),
             "bits per weight": [offer.bits_per_weight or math.nan for offer in offered],
             "can be made": ["no" if offer.refusal else "yes" for offer in offered],
-            "remark": [_remark(offer) for offer in offered],
+            "remark": [offer.remark if offer.refusal == shared else _remark(offer) for offer in offered],
         }
     )
 
@@ -83,15 +85,36 @@ def _source(bench: Workbench, files: Mapping[str, ModelFile]) -> ModelFile | Non
 
 
 def _types(bench: Workbench, source: ModelFile) -> None:
-    """Draw the table of types and the button that makes one."""
+    """Draw the button that makes the recommended type; the other types and the options under Advanced."""
     if bench.bench.running is not None:
         st.caption("A benchmark is running; the types are listed when it ends.")
         return
-    imatrix, may_requantise = _options(source)
+    is_quantised = source.quantisation not in FLOATS
+    imatrix = st.session_state.get(IMATRIX, "").strip()
+    may_requantise = is_quantised and st.session_state.get(AGAIN, False)
     try:
         offered = _offers(str(source.path), _state(source), imatrix, may_requantise)
     except EngineError as error:
+        offered = ()
         notice(error)
+    able = {offer.name: offer for offer in offered if not offer.refusal}
+    if able:
+        _make(bench, source, able, imatrix, may_requantise)
+    if offered:
+        _told_of_chosen(offered)
+    if is_quantised:
+        st.toggle("Allow quantising again", key=AGAIN, help="The result is worse than from the original")
+    with st.expander("Advanced: all types, importance matrix", key=f"{KEY}advanced"):
+        st.text_input(
+            "Importance matrix", key=IMATRIX, placeholder="path of a file written by llama-imatrix",
+            help="How much each column of a tensor matters; types below 3 bits need one",
+        )  # fmt: skip
+        _table(source, offered)
+
+
+def _table(source: ModelFile, offered: Sequence[Offer]) -> None:
+    """Draw the types; choosing a row chooses its type."""
+    if not offered:
         return
     table = frame(source, offered)
     st.space("small")  # space for the table's own buttons, which would cover the controls above
@@ -101,37 +124,25 @@ def _types(bench: Workbench, source: ModelFile) -> None:
         column_config=number_columns.formats(table, HELPS) | {"remark": st.column_config.TextColumn(width="large")},
         alt="Types that the model may be quantised to",
     )  # fmt: skip
-    able = {offer.name: offer for offer in offered if not offer.refusal}
-    _told_of_chosen(offered, "" if able else USUAL)
-    _make(bench, source, able, imatrix, may_requantise)
 
 
-def _told_of_chosen(offered: Sequence[Offer], usual: str) -> None:
-    """Draw the whole remark, which the table may cut, on the type in the URL, else on the usual one."""
-    by_name = {offer.name: offer for offer in offered}
-    chosen = by_name.get(st.query_params.get(TYPE, "")) or by_name.get(usual)
+def _told_of_chosen(offered: Sequence[Offer]) -> None:
+    """Draw the remark on the type in the URL, else the reason against most types, if there is one."""
+    chosen = next((offer for offer in offered if offer.name == st.query_params.get(TYPE, "")), None)
     if chosen is not None and _remark(chosen):
         st.caption(plain(f"{chosen.name}: {_remark(chosen)}."))
+    elif shared := _shared_refusal(offered):
+        st.caption(plain(f"{shared[:1].upper()}{shared[1:]}."))
 
 
-def _options(source: ModelFile) -> tuple[str, bool]:
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        imatrix = st.text_input(
-            "Importance matrix", key=IMATRIX, placeholder="path of a file written by llama-imatrix",
-            help="How much each column of a tensor matters; types below 3 bits need one",
-        )  # fmt: skip
-        is_quantised = source.quantisation not in FLOATS
-        may_requantise = is_quantised and st.toggle(
-            "Allow quantising again", key=AGAIN,
-            help="The result is worse than from the original: use the original if you have it",
-        )  # fmt: skip
-    return imatrix.strip(), may_requantise
+def _shared_refusal(offered: Sequence[Offer]) -> str:
+    """Return the reason against more than half of the types; empty where there is none."""
+    (refusal, count), *_others = Counter(offer.refusal for offer in offered).most_common()
+    return refusal if 2 * count > len(offered) else ""
 
 
 def _make(bench: Workbench, source: ModelFile, able: dict[str, Offer], imatrix: str, may_requantise: bool) -> None:
-    if not able:
-        st.caption("No type can be made from this file with these options; select a row to see why.")
-        return
+    """Draw the choice of a type, the recommended one at first, and the button that makes it."""
     asked = st.query_params.get(TYPE, "")
     shown = next(name for name in (asked, USUAL, *able) if name in able)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -147,7 +158,10 @@ def _make(bench: Workbench, source: ModelFile, able: dict[str, Offer], imatrix: 
                 ),
             ),
         )  # fmt: skip
-    st.caption(plain(f"{readable(target)} already exists." if is_here else f"Written to {readable(target)}"))
+    share = quantity(able[name].num_bytes / source.size, "")
+    usual = " and the usual choice" if name == USUAL else ""
+    where = f"{readable(target)} already exists." if is_here else f"Written to {readable(target)}"
+    st.caption(plain(f"{share} of the size of this file{usual}. {where}"))
 
 
 def _take_row(offered: Sequence[Offer]) -> None:
