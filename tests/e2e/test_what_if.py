@@ -38,3 +38,28 @@ def test_a_run_goes_on_from_the_first_token_that_would_differ(shipped: Server, o
     expect(page.get_by_label("Temperature", exact=True).first).to_have_value("0.00")
     expect(page.get_by_text("Edited since this run.")).to_be_hidden()
     expect(page).not_to_have_url(re.compile("what_if"))
+
+
+def test_a_limit_of_the_x_ray_opens_it_where_the_other_token_is_drawn(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    fill(page, "Max tokens", "16")
+    fill(page, "Seed", "3")
+    run(page)
+    has_ended(page)
+    answer(page).first.click()
+    summary = page.get_by_text("Sampler X-ray")
+    if page.locator(".xray[open]").count() == 0:
+        summary.click()
+    limits = page.locator(".flips li").get_by_role("button")
+    place = 0
+    while not limits.count():  # of some tokens no limit is known
+        place += 1
+        answer(page).nth(place).click()
+        page.wait_for_timeout(500)
+    other, name = limits.first.inner_text(), limits.first.get_attribute("title")
+    found = re.fullmatch(r"What if: the whole run at (\S+) (\S+)", name or "")
+    assert found is not None
+    limits.first.click()
+    panel = page.get_by_role("region", name="What if")
+    expect(panel.get_by_label(found[1].capitalize(), exact=True)).to_have_value(found[2])
+    expect(answer(page).nth(place)).to_have_attribute("aria-label", re.compile(f"would be {re.escape(other.strip())}$"))

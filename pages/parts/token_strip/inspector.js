@@ -264,6 +264,6 @@ class Inspector {
 
   /** Say at which sampling parameters another token is drawn, where the answer is for the token that is shown. */
   showFlips({ step, found }) {
-    if (this.flips?.step === step && this.flips.section.isConnected) showFlips(this.flips.section, found);
+    if (this.flips?.step === step && this.flips.section.isConnected) showFlips(this.flips.section, found, this.view.whatIf);
   }
 }

@@ -84,9 +84,23 @@ class WhatIf {
     if (this.begun) this.turn();
   }
 
+  /** Whether it can be opened: the strip has controls, and its run has ended. */
+  get canTry() {
+    return this.toggle.checkVisibility();
+  }
+
+  /** Open it with one parameter changed, and the others as they were in this run. */
+  tryOne(name, value) {
+    this.begun = { [name]: value };
+    if (this.own) for (const slider of this.sliders) slider.show(this.begun[slider.name] ?? this.own[slider.name]);
+    if (this.root.hidden) this.turn();
+    this.changedByReader();
+    this.root.scrollIntoView({ block: "nearest" });
+  }
+
   /** Open or close it, where the strip has controls and the run has tokens. */
   turn() {
-    if (!this.toggle.checkVisibility()) return;
+    if (!this.canTry) return;
     this.root.hidden = !this.root.hidden;
     this.toggle.setAttribute("aria-expanded", String(!this.root.hidden));
     if (this.error) this.answered = null; // what failed may work now

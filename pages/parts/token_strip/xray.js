@@ -5,7 +5,6 @@ const STAGE_LABELS = {
   logit_bias: "Logit bias", grammar: "Grammar", penalties: "Penalties", dry: "DRY", top_n_sigma: "Top-nσ", top_k: "Top-k",
   typical_p: "Typical-p", top_p: "Top-p", min_p: "Min-p", xtc: "XTC", temperature: "Temperature", mirostat: "Mirostat",
 };
-const SEGMENTS = 12;
 const CHIPS = 3;
 
 function stageLabel(name) {
@@ -70,7 +69,7 @@ function drawBar(trial, step) {
   if (!left) return null;
   const figure = element("div", "draw");
   const track = element("div", "draw-track");
-  left.slice(0, SEGMENTS).forEach(([id, p]) => {
+  left.forEach(([id, p]) => {
     const segment = element("span", id === step.id ? "segment drawn" : "segment");
     segment.style.setProperty("--share", p);
     segment.title = `${trial.word(id).text} ${percent(p)}`;
@@ -87,22 +86,36 @@ function drawBar(trial, step) {
 
 const PARAMETERS = { temperature: "temperature", top_k: "top-k", top_p: "top-p", min_p: "min-p" };
 
-/** One limit: what must be passed, and the token that is drawn there. */
-function flipItem({ parameter, is_above, value, text }) {
+/** The value of three digits that lies just beyond a limit. */
+function beyond({ parameter, is_above, value }) {
+  if (parameter === "top_k" || value <= 0) return value;
+  const unit = 10 ** (Math.floor(Math.log10(value)) - 2);
+  return Number(((is_above ? Math.floor(value / unit) + 1 : Math.ceil(value / unit) - 1) * unit).toPrecision(3));
+}
+
+/** A limit, with the token that is drawn beyond it: a button where What if can be opened there. */
+function flipItem(flip, whatIf) {
+  const { parameter, is_above, value, text } = flip;
   const number = parameter === "top_k" ? whole(value) : significant(value, 3);
   const item = element("li", "");
   const limit = parameter === "top_k" ? `${number} or ${is_above ? "more" : "less"}` : `${is_above ? "above" : "below"} ${number}`;
-  item.append(`${PARAMETERS[parameter]} ${limit}: `, element("span", "quoted", text));
+  const other = element(whatIf.canTry ? "button" : "span", "quoted", text);
+  if (whatIf.canTry) {
+    other.type = "button";
+    other.title = `What if: the whole run at ${PARAMETERS[parameter]} ${significant(beyond(flip), 3)}`;
+    other.onclick = () => whatIf.tryOne(parameter, beyond(flip));
+  }
+  item.append(`${PARAMETERS[parameter]} ${limit}: `, other);
   return item;
 }
 
 /** With the same random number: at which parameters another token is drawn. */
-function showFlips(section, found) {
+function showFlips(section, found, whatIf) {
   section.querySelector(".flips")?.remove();
   if (!found.length) return;
   const flips = element("div", "flips");
   const list = element("ul");
-  for (const flip of found) list.append(flipItem(flip));
+  for (const flip of found) list.append(flipItem(flip, whatIf));
   flips.append(element("p", "", "With the same random number another token is drawn at"), list);
   section.append(flips);
 }
