@@ -1,6 +1,7 @@
 """The Benchmark page without a browser: the plan, what is said of it and what it starts."""
 
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -36,7 +37,7 @@ def opened(manager: ScriptedManager, run: RunRecord) -> AppTest:
 
 def test_the_page_opens_on_a_plan_with_its_cost_and_one_primary_button(manager: ScriptedManager) -> None:
     at = page()
-    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Min. difference"]
+    assert [metric.label for metric in at.main.metric] == ["Time", "Samples", "Memory", "Smallest difference"]
     (label,) = primary(at)
     assert label.startswith("Run · about")
     assert at.session_state["axes_shown"] == ["layout", "parallel"]
@@ -73,7 +74,8 @@ def test_a_question_without_a_run_shows_what_its_answer_will_look_like(manager: 
     for question, words in sketch.TOLD.items():
         at = page(question=question)
         (drawn,) = [element.proto.body for element in at.main.get("html") if "run-sketch" in element.proto.body]
-        assert words in drawn and 'role="img"' in drawn
+        assert words in drawn and 'alt="Sketch of a chart"' in drawn
+        assert ElementTree.fromstring(sketch.picture(question)).tag.endswith("svg")
         assert len(primary(at)) == 1
     run = make_run(plan)
     manager.runs[run.id] = run

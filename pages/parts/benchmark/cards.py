@@ -72,11 +72,9 @@ def _draw(card: Card, summary: Summary) -> None:
         help=f"{metric.label[:1].upper()}{metric.label[1:]}: {metric.formula}; median with its 95 % interval",
     )
     bounds = between(interval.low, interval.high, metric.unit, interval.value)
-    told = [plain(part) for part in (metric.label, bounds) if part]
     if cell.verdict is not None:
-        told.append(verdict_columns.coloured(cell.verdict, metric))
-    st.caption(" · ".join(told))
-    for line in (in_words(cell.settings), card.beside):
+        st.markdown(verdict_columns.coloured(cell.verdict, metric))
+    for line in (" · ".join(part for part in (metric.label, bounds) if part), in_words(cell.settings), card.beside):
         if line:
             st.caption(plain(line))
 

@@ -21,6 +21,9 @@ from engine.units import Scale, between, exact, quantity, scale_of
 HEIGHT = 340
 GREY, FAINT = "#8B949E", "rgba(139, 148, 158, 0.22)"
 MOST_DOTS = 2_000
+AFTER_LINES = 2_000
+"""Rank of kinds of samples in a legend, behind the lines, which have Plotly's 1,000."""
+
 LONGEST_TEXT = 60
 TITLE_LINE, LINE_HEIGHT = 68, 20
 """Characters per line of a title, few enough for a narrow window, and the height of a line in pixels."""
@@ -217,14 +220,14 @@ class Pen:
             self._figure.add_scatter(
                 **self._placed(places, values), mode="markers", opacity=0.35 if is_steady else 0.9, hoverinfo="skip",
                 marker={"color": colour if is_own else GREY, "size": 5 if is_steady else 7, "symbol": mark.symbol},
-                name=name, showlegend=bool(name) and name not in named,
+                name=name, showlegend=bool(name) and name not in named, legendrank=AFTER_LINES,
             )  # fmt: skip
 
-    def role(self, point: Point, words: str) -> None:
-        """Ring a point and name its role above it, such as "control"."""
+    def role(self, point: Point, words: str, *, is_above: bool) -> None:
+        """Ring a point and name its role above or below it, such as "control"."""
         self._figure.add_scatter(
             **self._placed([point.x], self._scaled([point.y.value])), mode="markers+text", text=[self.text(words)],
-            textposition="middle right" if self._is_lying else "top center", hoverinfo="skip", showlegend=False,
+            textposition="top center" if is_above else "bottom center", hoverinfo="skip", showlegend=False,
             marker={"color": GREY, "size": 17, "symbol": "circle-open", "line": {"width": 1.6}}, cliponaxis=False,
         )  # fmt: skip
 

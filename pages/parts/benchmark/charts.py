@@ -55,7 +55,7 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
         pen.dots(line.points, colour)
         pen.line(line.points, colour, line.label, symbol=symbol)
     for point, role in _roles(run, [point for line in drawn for point in line.points], best, summary):
-        pen.role(point, role)
+        pen.role(point, role, is_above=point.cell is best)
     legend_below(figure)
     ticks_at(figure, (point.x for line in drawn for point in line.points))
     return figure
@@ -178,8 +178,12 @@ def _draw_lying(
     pen = Pen(figure, run, metric, [cell for _, cell in placed], is_lying=True)
     base = next((point for point in points if point.cell.number == summary.baseline), None)
     if base is not None and len(points) > 1:
-        text, line = baseline_role(run, summary), {"color": GREY, "dash": "dash", "width": 1.2}
-        label = {"text": text, "font": {"color": GREY}, "textangle": 0, "textposition": "end", "yanchor": "bottom"}
+        is_left = 2 * base.y.value < max(point.y.value for point in points)
+        label = {
+            "text": baseline_role(run, summary), "font": {"color": GREY}, "textangle": 0, "textposition": "end",
+            "yanchor": "bottom", "xanchor": "left" if is_left else "right",
+        }  # fmt: skip
+        line = {"color": GREY, "dash": "dash", "width": 1.2}
         figure.add_vline(x=base.y.value * pen.scale.factor, line=line, label=label)
     pen.dots(points, ACCENT)
     pen.line(points, ACCENT, is_joined=False)

@@ -79,7 +79,7 @@ def _quietness(bench: Workbench) -> None:
 def _figures(plan: Plan, preview: Preview) -> None:
     num_able = len(preview.cells) - len(preview.refused)
     memory = max((preview.memory_by_cell.get(cell.number, 0) for cell in preview.cells if not cell.refusal), default=0)
-    with st.grid(4, min_column_width=90, gap="small"):
+    with st.grid(4, min_column_width=140, gap="small"):
         st.metric("Time", f"≈ {duration(preview.seconds)}", help="An estimate, refined during the run")
         st.metric(
             "Samples", f"{preview.num_samples:,}",
@@ -87,7 +87,7 @@ def _figures(plan: Plan, preview: Preview) -> None:
         )  # fmt: skip
         st.metric("Memory", quantity(memory, "B") if memory else "–", help="Needed by the largest configuration")
         st.metric(
-            "Min. difference", _least(preview.smallest_ratio),
+            "Smallest difference", _least(preview.smallest_ratio),
             help="The smallest difference that four in five such runs would detect at this machine's usual noise",
         )  # fmt: skip
 

@@ -40,14 +40,16 @@ LIGHTS = (
 def show(bench: Workbench, run: RunRecord) -> None:
     """Draw a running benchmark and follow it; once it has ended the whole page is redrawn."""
     st.caption(plain(" · ".join(part for part in (run.name, Path(run.plan.get("model", "")).name) if part)))
-    _follow(bench, run.id, {cell.number: cell.label for cell in run.cells})
-    st.button(
-        "Stop", type="primary", icon=":material/stop:", key="watch_stop",
-        on_click=run_state.act, args=(bench.bench.stop,),
-        help="Stops immediately; samples so far are saved, and the run can be continued",
-    )  # fmt: skip
-    st.caption("The model in the model bar waits during the benchmark; a trial runs after the current sample.")
+    with st.container(horizontal=True, vertical_alignment="top", gap="medium"):
+        with st.container():
+            _follow(bench, run.id, {cell.number: cell.label for cell in run.cells})
+        st.button(
+            "Stop", type="primary", icon=":material/stop:", key="watch_stop",
+            on_click=run_state.act, args=(bench.bench.stop,),
+            help="Stops immediately; samples so far are saved, and the run can be continued",
+        )  # fmt: skip
     _samples(bench, run.id)
+    st.caption("The model in the model bar waits during the benchmark; a trial runs after the current sample.")
 
 
 @st.fragment(run_every=REFRESH_S)
