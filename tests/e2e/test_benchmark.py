@@ -47,12 +47,12 @@ def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
 
     stop = page.get_by_role("button", name="Stop", exact=True).first
     expect(stop).to_be_visible(timeout=30_000)
-    chart, dots = page.locator(".js-plotly-plot"), page.locator(".js-plotly-plot .points .point")
-    expect(chart).to_be_visible()
-    place = chart.bounding_box()
+    rows, dots = page.locator(".rows .row"), page.locator(".track .dot")
+    expect(rows).to_have_count(2)
+    place = rows.first.bounding_box()
     expect(page.get_by_text(re.compile(r"^[1-9]\d* samples? · ")).first).to_be_visible(timeout=60_000)
     expect(dots.first).to_be_visible()
-    assert chart.bounding_box() == place
+    assert rows.first.bounding_box() == place
     page.reload()
     expect(page).to_have_url(address)
     expect(page.get_by_text(re.compile(r"^\d+ samples? · ")).first).to_be_visible(timeout=30_000)

@@ -24,7 +24,7 @@ def test_a_running_benchmark_is_watched_and_stopped(manager: ScriptedManager, pl
     texts = said(at)
     assert "other programs 0.3 cores" in texts and ":material/check_circle: taken by the host 0 %" in texts
     assert plain(f"{run.cells[1].label} · measuring") in texts
-    assert at.get("plotly_chart")
+    assert [one.proto.component_name for one in at.main.get("bidi_component")] == ["logitbench_live_chart"]
     press(at, "watch_stop")
     assert manager.calls == [("stop",)]
     assert primary(at) == ["Continue"]

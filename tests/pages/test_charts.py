@@ -98,21 +98,6 @@ def test_the_kinds_of_noisy_samples_have_marks_of_their_own(run: RunRecord, make
     assert {name for name in words if shown[name].color == ACCENT} == {"varied by itself"}
 
 
-def test_a_live_chart_keeps_its_places_while_samples_arrive(run: RunRecord) -> None:
-    labels = [cell.label for cell in reversed(run.cells)]
-    heights = set()
-    for num in (0, 1, 5, len(run.samples)):
-        so_far = replace(run, samples=run.samples[:num], status="running")
-        figure = charts.live(so_far, summarise(so_far), METRIC, now=2)
-        shown = list(figure.layout.yaxis.ticktext)
-        assert [label.removeprefix("▸ ") for label in shown] == labels
-        assert shown[len(labels) - 3].startswith("▸ ")
-        heights.add(figure.layout.height)
-        drawn = sum(len(trace.x) for trace in figure.data if trace.mode == "markers" and trace.hoverinfo == "skip")
-        assert drawn == num
-    assert len(heights) == 1
-
-
 def test_cells_stand_in_their_order_and_the_baseline_is_dashed(run: RunRecord, summary: Summary) -> None:
     figure = charts.cells(run, summary, METRIC)
     best = max(summary.cells, key=lambda cell: cell.metrics[METRIC].value)

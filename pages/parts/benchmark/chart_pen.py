@@ -231,11 +231,10 @@ class Pen:
             marker={"color": GREY, "size": 17, "symbol": "circle-open", "line": {"width": 1.6}}, cliponaxis=False,
         )  # fmt: skip
 
-    @staticmethod
-    def name_places(figure: go.Figure, names: Sequence[str]) -> None:
-        """Label the vertical axis with the names of configurations at places 0, 1, 2, ..."""
-        figure.update_yaxes(
-            tickvals=list(range(len(names))), ticktext=[Pen.text(name) for name in names], showgrid=False,
+    def name_places(self, names: Sequence[str]) -> None:
+        """Label the axis with the names of configurations at places 0, 1, 2, ..."""
+        self._figure.update_yaxes(
+            tickvals=list(range(len(names))), ticktext=[self.text(name) for name in names], showgrid=False,
             range=[-0.6, len(names) - 0.4],
         )  # fmt: skip
 

@@ -149,33 +149,9 @@ def cells(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
     ranked = sorted(series.measured(summary, metric), key=lambda cell: sign * cell.metrics[metric].value)
     shown = ranked[-MOST_CELLS:]
     left_out = f"; {len(ranked) - len(shown):,} more are in the table" if len(ranked) > len(shown) else ""
-    figure = blank(f"{shown[-1].label} is ahead{left_out}", "", height=_height(len(shown)))
-    _draw_lying(figure, run, summary, metric, list(enumerate(shown)))
-    Pen.name_places(figure, [cell.label for cell in shown])
-    return figure
-
-
-def live(run: RunRecord, summary: Summary, metric: str, now: int | None) -> go.Figure:
-    """Draw the samples of an unfinished run as they arrive, in the order of its plan; `now`: the one measured now.
-
-    Rows keep their places, and those still empty have theirs, so that nothing moves when a sample arrives.
-    """
-    able = [cell for cell in summary.cells if cell.status != "refused"]
-    shown = able if len(able) <= MOST_CELLS else [cell for cell in able if metric in cell.metrics][-MOST_CELLS:]
-    placed = list(enumerate(reversed(shown)))
-    figure = blank("Samples so far", "", height=_height(len(shown)))
-    _draw_lying(figure, run, summary, metric, [one for one in placed if metric in one[1].metrics])
-    Pen.name_places(figure, [("▸ " if cell.number == now else "") + cell.label for _, cell in placed])
-    figure.update_layout(uirevision=run.id)
-    return figure
-
-
-def _draw_lying(
-    figure: go.Figure, run: RunRecord, summary: Summary, metric: str, placed: Sequence[tuple[int, CellSummary]]
-) -> None:
-    """Draw configurations at their places, one below the other, and the baseline as a dashed line."""
-    points = [Point(place, cell.metrics[metric], cell) for place, cell in placed]
-    pen = Pen(figure, run, metric, [cell for _, cell in placed], is_lying=True)
+    figure = blank(f"{shown[-1].label} is ahead{left_out}", "", height=max(HEIGHT // 2, 96 + 28 * len(shown)))
+    pen = Pen(figure, run, metric, shown, is_lying=True)
+    points = [Point(place, cell.metrics[metric], cell) for place, cell in enumerate(shown)]
     base = next((point for point in points if point.cell.number == summary.baseline), None)
     if base is not None and len(points) > 1:
         is_left = 2 * base.y.value < max(point.y.value for point in points)
@@ -187,11 +163,9 @@ def _draw_lying(
         figure.add_vline(x=base.y.value * pen.scale.factor, line=line, label=label)
     pen.dots(points, ACCENT)
     pen.line(points, ACCENT, is_joined=False)
+    pen.name_places([cell.label for cell in shown])
     legend_below(figure)
-
-
-def _height(num_rows: int) -> int:
-    return max(HEIGHT // 2, 96 + 28 * num_rows)
+    return figure
 
 
 def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:

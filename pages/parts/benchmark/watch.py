@@ -13,15 +13,15 @@ from engine.runs import RunRecord
 from engine.units import cores, percent, quantity
 from engine.workbench import Workbench
 from pages.parts import job_tray
-from pages.parts.benchmark import charts, run_state
+from pages.parts.benchmark import run_state
+from pages.parts.benchmark.live_chart import live_chart
 from pages.parts.labels import calm_sign
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 # No faster, because drawing takes processor time from the measurement.
 REFRESH_S = 2.0
-REDRAW_S = 4.0
-DRAWN = "watch_drawn"
+REDRAW_S = 3.0
 
 
 def in_seconds(value: float) -> str:
@@ -71,18 +71,10 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
 
 @st.fragment(run_every=REDRAW_S)
 def _samples(bench: Workbench, run_id: str) -> None:
-    """Draw the samples so far, all configurations from the start; the chart is made anew only after a new sample."""
-    running = bench.bench.running
-    if running is None:
-        return
-    key = (run_id, running.progress.done, running.progress.cell)
-    if st.session_state.get(DRAWN, (None, None))[0] != key:
-        run = bench.bench.run(run_id)
-        if run is None:
-            return
-        summary = summarise(run)
-        st.session_state[DRAWN] = key, charts.live(run, summary, summary.main_metric, running.progress.cell)
-    charts.draw(st.session_state[DRAWN][1], "watch_cells")
+    """Draw the samples so far, all configurations from the start."""
+    running, run = bench.bench.running, bench.bench.run(run_id)
+    if running is not None and run is not None:
+        live_chart(run, summarise(run), running.progress.cell, key="watch_chart")
 
 
 def _lights(noise: Mapping[str, float]) -> None:
