@@ -10,7 +10,7 @@ from engine.bench.analysis.summary import summarise
 from engine.machine.cores import num_cores
 from engine.machine.noise import OTHER_SHARE, STEAL_SHARE
 from engine.runs import RunRecord
-from engine.units import cores, percent, quantity
+from engine.units import NOT_MEASURED, cores, percent, quantity
 from engine.workbench import Workbench
 from pages.parts import job_tray
 from pages.parts.benchmark import run_state
@@ -78,10 +78,14 @@ def _samples(bench: Workbench, run_id: str) -> None:
 
 
 def _lights(noise: Mapping[str, float]) -> None:
-    """Show other activity of the machine during the last sample, marked calm, disturbing or informative only."""
+    """Show other activity of the machine during the last sample, marked calm, disturbing or informative only.
+
+    Before the first sample there is a dash in place of each figure.
+    """
+    unknown = "not measured here" if noise else NOT_MEASURED
     with st.container(horizontal=True, gap="medium"):
         for label, name, show_value, limit, told in LIGHTS:
             value = noise.get(name, math.nan)
             is_calm = None if math.isnan(value) or math.isinf(limit) else value <= limit
-            figure = "not measured here" if math.isnan(value) else show_value(value)
+            figure = unknown if math.isnan(value) else show_value(value)
             st.caption(f"{calm_sign(is_calm)} {label} {figure}", help=told, width="content")
