@@ -15,7 +15,7 @@ class Scale(NamedTuple):
 
 
 HOURS_AS_DAYS = 48
-"""Hours from which a duration is told in days."""
+"""Hours from which a duration is written in days."""
 
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"))
 _PARAMETERS = ((1e9, "B"), (1e6, "M"), (1e3, "K"))

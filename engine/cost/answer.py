@@ -10,7 +10,7 @@ from engine.errors import ConfigError, quoted
 from engine.units import dollars, time_taken
 
 MOST_HOURS = 1e9
-"""Hours from which a deadline is told as a number."""
+"""Hours from which a deadline is written as a number."""
 
 _MISSING = {"prompt": "prefill", "embedding": "embedding"}
 """Name of the unknown speed, where a part has none."""

@@ -104,7 +104,7 @@ class WordWatcher:
 
     def watch(self, trial_id: str, typed: Sequence[str], phrases: Collection[str] = ()) -> Watching:
         """Begin to compute the words of a trial that has ended; those of several tokens only where they are among
-        `phrases`. Of a running trial only the words' tokens are told.
+        `phrases`. Of a running trial only the words' tokens are returned.
 
         Raises ConfigError where the trial is not there, has no tokens or another model, and MachineBusy. A word that
         cannot be watched has the reason in its line.

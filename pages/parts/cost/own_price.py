@@ -1,4 +1,4 @@
-"""Price of this machine, asked where its cost is told: by power draw, by purchase price or both; kept among prices."""
+"""Price of this machine, entered beside its cost: by power draw, by purchase price or both; kept among prices."""
 
 from collections.abc import Sequence
 from typing import Any

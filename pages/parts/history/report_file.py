@@ -16,7 +16,7 @@ from pages.parts.offline_file import document, text_of
 def report_html(bench: Workbench, history: History, report: Report) -> bytes:
     """Return the file; it loads nothing from the network, and all text from people and models in it is escaped.
 
-    A part whose run or trial is gone is told in its place.
+    A part whose run or trial is gone is named in its place.
     """
     body = [f"<h1>{text_of(report.name)}</h1>"]
     has_charts = False
