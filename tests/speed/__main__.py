@@ -36,6 +36,7 @@ PROGRAMS = (
     "joining",
     "browser",
     "long_trial",
+    "pages",
     "verdicts",
     "agreement",
     "tuning",
