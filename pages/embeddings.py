@@ -1,13 +1,15 @@
-"""Embeddings page: texts by meaning, as a similarity heat map or a two-dimensional map, with nearest neighbours."""
+"""Embeddings page: search of texts by meaning; a similarity heat map or a two-dimensional map, with neighbours."""
 
 import streamlit as st
 
 from engine.workbench import current
-from pages.parts.embeddings import asked, explore, model_choice, source, waiting
+from pages.parts.embeddings import asked, explore, model_choice, search, source, waiting
 
 bench = current()
 st.title("Embeddings", anchor=False)
 asked.open_address()
+question = search.box()
+answer = st.container()
 with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     found = source.choose()
     spec = model_choice.choose(bench)
@@ -17,4 +19,6 @@ if texts is not None and spec is not None:
     if embedded is None:
         source.preview(texts)
     else:
-        explore.show(bench, texts, embedded, spec)
+        with answer:
+            search.show(bench, texts, embedded, spec, question)
+        explore.show(texts, embedded)

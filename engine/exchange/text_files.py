@@ -44,10 +44,12 @@ class TextSet:
     num_left_out: int = 0
 
 
-def shipped_texts() -> TextSet:
-    """Return the shipped sentences in several languages; the group of each is its subject."""
+def shipped_texts(language: str = "") -> TextSet:
+    """Return the shipped sentences, of one language such as English (empty: of all); the group is the subject."""
     path = shipped("prompts", "sentences.jsonl")
-    return read_texts(path.name, path.read_bytes())
+    lines = path.read_bytes().splitlines(keepends=True)
+    kept = (line for line in lines if language in ("", json.loads(line)["language"]))
+    return read_texts(path.name, b"".join(kept))
 
 
 def read_texts(name: str, data: bytes, *, column: str | None = None, most: int | None = None) -> TextSet:

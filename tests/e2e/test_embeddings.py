@@ -26,12 +26,12 @@ def test_from_sentences_to_a_map_and_an_answer(shipped: Server, open_page: OpenP
     page = open_page(f"{shipped.url}/embeddings", "Embeddings")
     expect(chart(page, "Most alike")).to_be_visible()
     page.get_by_text("Map", exact=True).click()
-    expect(chart(page, "Two directions show")).to_be_visible()
+    expect(chart(page, "This map preserves")).to_be_visible()
     expect(page).to_have_url(re.compile(r"view=map"))
     page.reload()
-    expect(chart(page, "Two directions show")).to_be_visible()
+    expect(chart(page, "This map preserves")).to_be_visible()
     parts = [
-        chart(page, "Two directions show").element_handle(),
+        chart(page, "This map preserves").element_handle(),
         page.get_by_text("Neighbours of", exact=True).element_handle(),
     ]
     for width in (720, 900, 1400):

@@ -20,7 +20,7 @@ from tests.pages.app import HOSTILE, open_page, press, said
 @pytest.fixture(autouse=True)
 def embedded(bench: Workbench, unmeasured_export: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped sentences have their vectors, and no other model is loaded, whatever is chosen."""
-    work = bench.embedding.embed(shipped_texts().texts, EmbedSpec(backend="onnx"))
+    work = bench.embedding.embed(shipped_texts("English").texts, EmbedSpec(backend="onnx"))
     assert work.wait(120)
     monkeypatch.setattr(bench.embedding, "embed", lambda *_of, **_how: work)
 

@@ -8,13 +8,15 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
+from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
 from engine.exchange.text_files import shipped_texts
 from engine.models import embedded_model
 from engine.step_parts import Floats
 from engine.workbench import Workbench
 from engine.workbench.similarity import project
-from pages.parts.embeddings import charts
+from pages.parts.embeddings import charts, explore, search
+from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, open_page
 from tests.waiting import until
 
@@ -22,8 +24,9 @@ pytestmark = pytest.mark.usefixtures("quick_embedding")
 
 
 def page(bench: Workbench, **query: str) -> AppTest:
-    """The page with the vectors of the shipped sentences."""
-    assert bench.embedding.embed(shipped_texts().texts).wait(120)
+    """The page with the vectors of the shipped sentences, those in English and all."""
+    for language in ("English", ""):
+        assert bench.embedding.embed(shipped_texts(language).texts).wait(120)
     return open_page("embeddings.py", "Embeddings", **query)
 
 
@@ -59,12 +62,12 @@ def test_it_opens_on_the_shipped_sentences(bench: Workbench) -> None:
 
 
 def test_view_and_text_stand_in_the_address(bench: Workbench) -> None:
-    at = page(bench, view="map", text="36")
-    assert title(at).startswith("Two directions show")
-    assert at.selectbox(key="embed_text").value == "36"
+    at = page(bench, view="map", text="21")
+    assert title(at).startswith("This map preserves")
+    assert at.selectbox(key="embed_text").value == "21"
     assert "kitten" in table(at)["text"][0]
-    at.selectbox(key="embed_text").set_value("8").run()
-    assert at.query_params["text"] in ("8", ["8"])
+    at.selectbox(key="embed_text").set_value("5").run()
+    assert at.query_params["text"] in ("5", ["5"])
     assert "onion" in table(at)["text"][0]
 
 
@@ -77,8 +80,33 @@ def test_an_address_that_names_nothing_opens_the_first(bench: Workbench, query: 
 
 def test_texts_are_found_by_meaning(bench: Workbench) -> None:
     at = rerun(bench, page(bench, find="we were too late for the ship"))
-    found = tables(at)[1]
+    found = tables(at)[0]
     assert found["group"].tolist()[:2] == ["travel", "travel"]
+    assert f"“{found['text'][0]}”" in at.main.markdown[0].value.replace("\\", "")
+
+
+@pytest.mark.parametrize(
+    ("question", "group"), list(zip(search.EXAMPLES, ("travel", "money", "kitchen", "computers"), strict=True))
+)
+def test_the_default_model_understands_the_examples(bench: Workbench, question: str, group: str) -> None:
+    at = page(bench)
+    at.pills(key="embed_examples").set_value(question).run()
+    assert at.query_params["find"] in (question, [question])
+    found = tables(rerun(bench, at))[0]
+    assert found["group"][0] == group
+    shared = set(question.split()) & set(found["text"][0].lower().split()) - {"the", "for", "we"}
+    assert len(shared) <= 1, "found by its meaning, not by its words"
+
+
+def test_texts_in_other_languages_are_marked_and_no_default(bench: Workbench) -> None:
+    assert explore.ENGLISH not in [caption.value for caption in page(bench).main.caption]
+    at = page(bench, source="Shipped")
+    assert explore.ENGLISH in [caption.value for caption in at.main.caption]
+    assert not at.main.error
+
+
+def test_the_model_in_use_is_named(bench: Workbench) -> None:
+    assert next(one.proto.popover.label for one in page(bench).get("popover")) == plain(EMBEDDED_NAME)
 
 
 def test_pasted_lines_are_embedded_and_stay_text(bench: Workbench) -> None:
@@ -159,7 +187,7 @@ def test_while_a_benchmark_measures_nothing_new_is_embedded(bench: Workbench) ->
     at = page(bench, source="Pasted")
     with bench.machine.acquire("A benchmark", "benchmark"):
         at.text_area(key="embed_pasted").set_value("new text\nanother new text").run()
-        assert "A benchmark has exclusive use of the machine" in at.main.error[0].value
+        assert "A benchmark has exclusive use of the machine" in at.main.info[0].value and not at.main.error
         at.query_params["source"] = "Shipped"
         assert title(at.run()).startswith("Most alike")
 

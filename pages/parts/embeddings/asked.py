@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 KEPT = "embed_address"
-SOURCES = ("Shipped", "Pasted", "File")
+SOURCES = {"English": "Examples", "Shipped": "Several languages", "Pasted": "Pasted", "File": "File"}
 VIEWS = {"similarity": "Similarity", "map": "Map"}
 
 

@@ -44,9 +44,7 @@ def heat_map(texts: Sequence[str], vectors: Floats) -> go.Figure:
 def text_map(texts: Sequence[str], groups: Sequence[str], projection: Projection, chosen: int) -> go.Figure:
     """Draw texts along the two directions in which they differ most, coloured by group; the chosen one is ringed."""
     share = float(projection.shares.sum())
-    figure = blank(
-        f"Two directions show {quantity(share, '')} of how the texts differ", "first direction", height=HEIGHT
-    )
+    figure = blank(f"This map preserves {quantity(share, '')} of the variation", "first direction", height=HEIGHT)
     x, y = projection.points[:, 0], projection.points[:, 1]
     shown = _shown(groups) or [""] * len(texts)
     for name, colour in zip(dict.fromkeys(shown), COLOURS, strict=False):

@@ -1,4 +1,4 @@
-"""Exploration of vectors: a heat map or a map, the neighbours of one text, and search by meaning."""
+"""Exploration of vectors: a heat map or a map, and the neighbours of one text."""
 
 import html
 import io
@@ -10,32 +10,30 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from engine.embedding.models import EMBEDDED_NAME
-from engine.embedding.specs import EmbedSpec
 from engine.exchange.text_files import TextSet
 from engine.step_parts import Floats
 from engine.units import counted, digits
-from engine.workbench import Workbench
 from engine.workbench.embedding_manager import Embedded
 from engine.workbench.similarity import nearest
 from pages.parts.address import bound, put
 from pages.parts.benchmark.charts import CONFIG, draw
-from pages.parts.embeddings import asked, charts, waiting
+from pages.parts.embeddings import asked, charts
 from pages.parts.labels import one_line
 from pages.parts.plain import plain
 
 NEIGHBOURS, MOST_ON_HEAT_MAP = 10, 120
-LABEL, SHOWN, MOST_ASKED = 90, 600, 1_000
+LABEL, SHOWN = 90, 600
 TEXT_WIDTH, TEXT_WIDTH_ALONE, CHARACTER_WIDTH = 222, 285, 6
 WRAPPED = 62
 """Row height in pixels; Streamlit wraps texts in rows of more than four times the font's size."""
 
 EMPTY, MAP = "(empty)", "embed_map"
 ENGLISH = (
-    f"{EMBEDDED_NAME} was trained on English: it finds texts in other languages by their words, hardly by meaning."
+    f"{EMBEDDED_NAME} was trained on English: it compares texts in other languages by their words, hardly by meaning."
 )
 
 
-def show(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) -> None:
+def show(texts: TextSet, embedded: Embedded) -> None:
     """Draw the page, the chart left and the neighbours right, or below it in a narrow window."""
     _told(embedded)
     chosen = asked.number("text", len(texts.texts))
@@ -44,7 +42,6 @@ def show(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) 
         _chart(texts, embedded, chosen)
     with grid.cell(column_span=2):
         _neighbours(texts, embedded, chosen)
-        _question(bench, texts, embedded, spec)
         _downloads(embedded)
 
 
@@ -97,28 +94,11 @@ def _neighbours(texts: TextSet, embedded: Embedded, chosen: int) -> None:
     if len(texts.texts[chosen]) > LABEL:
         st.caption(plain(texts.texts[chosen], SHOWN))
     found = nearest(embedded.vectors, embedded.vectors[chosen], NEIGHBOURS, without=chosen)
-    _table(texts, found, "embed_neighbours", "The texts nearest to the chosen one")
+    table(texts, found, "embed_neighbours", "The texts nearest to the chosen one", is_narrow=True)
 
 
-def _question(bench: Workbench, texts: TextSet, embedded: Embedded, spec: EmbedSpec) -> None:
-    """Draw the search by meaning; models that distinguish queries embed the text as a query."""
-    asked_for = st.query_params.get("find", "")[:MOST_ASKED]
-    st.text_input(
-        "Find by meaning",
-        **bound("find", "embed_find", asked_for),
-        max_chars=MOST_ASKED,
-        placeholder="late for the boat",
-    )
-    if not asked_for.strip():
-        return
-    question = waiting.vectors(bench, (asked_for,), spec, is_query=True)
-    if question is not None:
-        found = nearest(embedded.vectors, question.vectors[0], NEIGHBOURS)
-        _table(texts, found, "embed_found", "The texts nearest to what was asked")
-
-
-def _table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: str) -> None:
-    """Draw the texts as a table; those too long for one line of their column wrap."""
+def table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: str, *, is_narrow: bool = False) -> None:
+    """Draw texts with their cosine as a table; in a narrow column, those too long for one line wrap."""
     shown = [one_line(texts.texts[place], SHOWN) or EMPTY for place, _cosine in found]
     columns: dict[str, list[float] | list[str]] = {"cosine": [cosine for _place, cosine in found]}
     if texts.groups:
@@ -128,12 +108,12 @@ def _table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: st
         "cosine": st.column_config.NumberColumn(
             format="%.3f", width=70 if texts.groups else None, help="1: the same meaning; about 0: nothing in common"
         ),
-        "text": st.column_config.TextColumn(width=width),
+        "text": st.column_config.TextColumn(width=width if is_narrow else "large"),
     }
     st.space("small")  # space for the table's own buttons, which would cover the control above
     st.dataframe(
-        {**columns, "text": shown}, hide_index=True, key=key, height="content", row_height=_row_height(shown, width),
-        column_config=config, alt=alt,
+        {**columns, "text": shown}, hide_index=True, key=key, height="content",
+        row_height=_row_height(shown, width) if is_narrow else None, column_config=config, alt=alt,
     )  # fmt: skip
 
 

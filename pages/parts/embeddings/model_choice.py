@@ -9,12 +9,17 @@ from engine.workbench import Workbench
 from pages.parts.address import bound
 from pages.parts.embeddings import backend_choice
 from pages.parts.notice import notice
+from pages.parts.plain import plain
+
+LONGEST_NAME = 48
 
 
 def choose(bench: Workbench) -> EmbedSpec | None:
     """Return the model and backend in the URL and draw their selector; None if there is no such model."""
     given = st.query_params.get("model", "")
-    with st.popover("Model", icon=":material/tune:", key="embed_model_choice", width="content"):
+    name = plain(given.strip() or EMBEDDED_NAME, LONGEST_NAME)
+    with st.popover(name, icon=":material/hub:", key="embed_model_choice", width="content"):
+        st.caption("The embedding model of this page; the model in the sidebar generates text.")
         st.text_input(
             "Model", **bound("model", "embed_model", given), placeholder=EMBEDDED_NAME,
             help="A folder of sentence-transformers, a GGUF file, or the name of one in the models folder or the hub's "

@@ -12,7 +12,7 @@ from pages.parts.labels import one_line
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-SHIPPED, PASTED, FILE = asked.SOURCES
+ENGLISH, SHIPPED, PASTED, FILE = asked.SOURCES
 ENDINGS = ("csv", "tsv", "jsonl", "ndjson", "txt", "md", "log")
 MOST_MB, MOST_TEXTS, MOST_CHARACTERS = 8, 5_000, 2_000_000
 PREVIEWED, MOST_SHOWN = 100, 300
@@ -20,17 +20,18 @@ PREVIEWED, MOST_SHOWN = 100, 300
 
 def choose() -> str:
     """Return the source in the URL and draw its selector."""
-    chosen = asked.choice("source", asked.SOURCES)
+    chosen = asked.choice("source", tuple(asked.SOURCES))
     st.segmented_control(
-        "Texts", asked.SOURCES, **bound("source", "embed_source", chosen), required=True, label_visibility="collapsed"
-    )
+        "Texts", list(asked.SOURCES), **bound("source", "embed_source", chosen), required=True,
+        format_func=asked.SOURCES.__getitem__, label_visibility="collapsed",
+    )  # fmt: skip
     return chosen
 
 
 def read(source: str) -> TextSet | None:
     """Return the texts and show how many were left out; None if there are too few to compare."""
     try:
-        found = shipped_texts() if source == SHIPPED else _pasted() if source == PASTED else _uploaded()
+        found = _found(source)
     except EngineError as error:
         notice(error)
         return None
@@ -42,6 +43,13 @@ def read(source: str) -> TextSet | None:
         st.caption("One text has nothing to be compared with: give two or more.")
         return None
     return found
+
+
+def _found(source: str) -> TextSet | None:
+    """Return the texts of a source; None while there are none. Raises EngineError."""
+    if source in (ENGLISH, SHIPPED):
+        return shipped_texts("English" if source == ENGLISH else "")
+    return _pasted() if source == PASTED else _uploaded()
 
 
 def preview(found: TextSet) -> None:

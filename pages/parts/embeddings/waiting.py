@@ -6,8 +6,10 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
 from engine.workbench import Workbench
 from engine.workbench.embedding_manager import Embedded
+from engine.workbench.machine_lease import MachineBusy
 from pages.parts import job_tray
 from pages.parts.notice import notice
+from pages.parts.plain import plain
 
 AT_ONCE_S = 0.3
 
@@ -16,6 +18,9 @@ def vectors(bench: Workbench, texts: tuple[str, ...], spec: EmbedSpec, *, is_que
     """Return the vectors once they are ready; until then show the progress, or why there are none."""
     try:
         task = bench.embedding.embed(texts, spec, is_query=is_query)
+    except MachineBusy as error:
+        st.info(plain(str(error)), icon=":material/hourglass_empty:")
+        return None
     except EngineError as error:
         notice(error)
         return None

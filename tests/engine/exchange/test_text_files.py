@@ -15,6 +15,14 @@ def test_the_shipped_sentences_have_groups_and_several_languages() -> None:
     assert any(text.isascii() for text in found.texts) and any("\u0400" <= c <= "\u04ff" for c in "".join(found.texts))
 
 
+def test_the_shipped_sentences_of_one_language_are_a_part_of_all() -> None:
+    english, all_texts = shipped_texts("English"), shipped_texts()
+    assert all(map(str.isascii, english.texts)) and set(english.texts) < set(all_texts.texts)
+    assert set(english.groups) == set(all_texts.groups)
+    with pytest.raises(ConfigError, match="contains no text"):
+        shipped_texts("Klingon")
+
+
 def test_plain_lines_are_texts_without_blank_ones() -> None:
     found = read_texts("notes.txt", "\ufefffirst\r\n\r\n  second  \n".encode())
     assert found.texts == ("first", "second")
