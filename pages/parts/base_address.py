@@ -40,7 +40,7 @@ class BaseAddress:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    told = body.replace(TITLE, HEAD + first_paint.head(), 1)
+                    told = body.replace(TITLE, HEAD + first_paint.HEAD, 1)
                     MutableHeaders(raw=start["headers"])["content-length"] = str(len(told))
                     await send(start)
                     await send({"type": "http.response.body", "body": told})

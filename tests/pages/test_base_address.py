@@ -33,7 +33,7 @@ def client() -> TestClient:
 
 def test_the_page_learns_its_server() -> None:
     answer = client().get("/", headers=BROWSER)
-    told = (base_address.HEAD + first_paint.head()).decode()
+    told = (base_address.HEAD + first_paint.HEAD).decode()
     assert answer.text == PAGE.replace(base_address.TITLE.decode(), told)
     assert int(answer.headers["content-length"]) == len(answer.content)
 

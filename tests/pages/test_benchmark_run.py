@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -15,6 +16,7 @@ from engine.runs import RunRecord
 from engine.samples import FLAGS
 from engine.units import counted, quantity
 from pages.parts.benchmark import run_table
+from pages.parts.benchmark.run_actions import MOST_TIMES
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
 from tests.pages.app import HOSTILE, address, open_page, press, primary, said
@@ -182,6 +184,23 @@ def test_too_little_data_asks_for_as_many_rounds_as_it_says(manager: ScriptedMan
     at = opened(manager, run)
     (label,) = primary(at)
     assert label.startswith(f"Run {counted(verdict.more_rounds, 'more round')} · about")
+    press(at, "run_more")
+    assert manager.calls == [("add_rounds", run.id, verdict.more_rounds)]
+
+
+def test_a_difference_that_would_take_very_many_rounds_is_not_what_comes_first(
+    manager: ScriptedManager, plan: Plan
+) -> None:
+    run = make_run(replace(plan, rounds=8, axes={"layout": ("1x2", "2x1")}), noise=0.02)
+    for cell in (0, 1):
+        own = run.samples["cell"] == cell
+        run.samples["flag"][own] = FLAGS.index("clean")
+        run.samples["tokens_per_s"][own] = (1000 + cell) * np.exp(0.05 * np.array([1, -1] * 4) * (1 - 2 * cell))
+    summary = summarise(run)
+    (verdict,) = [cell.verdict for cell in summary.cells if cell.verdict]
+    assert verdict.word == "not enough data" and verdict.more_rounds > MOST_TIMES * 8
+    at = opened(manager, run)
+    assert primary(at) == ["Use the control"]
     press(at, "run_more")
     assert manager.calls == [("add_rounds", run.id, verdict.more_rounds)]
 

@@ -7,6 +7,7 @@ from functools import partial
 import streamlit as st
 
 from engine.bench.analysis import series
+from engine.bench.analysis.explanation import baseline_role
 from engine.bench.analysis.rounds import round_s
 from engine.bench.analysis.summary import CellSummary, Summary
 from engine.bench.planning.plan import Plan
@@ -19,6 +20,8 @@ from pages.parts.plain import plain
 
 NAME = "run_name_"
 NAME_CHARACTERS = 200
+MOST_TIMES = 6
+"""Times the rounds of a plan beyond which more of them are not the first thing to do, so small is the difference."""
 DOWNLOADS = {
     "run": ("Complete run, ZIP", "run.zip", "application/zip"),
     "csv": ("Samples, CSV", "csv", "text/csv"),
@@ -87,20 +90,23 @@ def _next(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Adv
     elif advice.budget_s:
         _longer(bench, run, advice.budget_s, is_free)
     elif advice.more_rounds:
-        _more_rounds(bench, run, advice.more_rounds, is_free)
+        is_long = advice.more_rounds > MOST_TIMES * Plan.from_dict(run.plan).rounds
+        if is_long and advice.cell is not None and run.question != "embedding":
+            _use(bench, run, advice.cell, f"Use the {baseline_role(run, summary)}", is_primary=True)
+        _more_rounds(bench, run, advice.more_rounds, is_free, is_primary=not is_long)
     elif advice.cell is not None and run.question == "embedding":
         _embed_with(run, advice.cell)
     elif advice.cell is not None:
         _use(bench, run, advice.cell, "Use these settings", is_primary=True)
 
 
-def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool) -> None:
+def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool, *, is_primary: bool) -> None:
     """Draw a button that runs as many more rounds as are probably needed for a verdict."""
     time = more * round_s(run.samples)
     label = f"Run {counted(more, 'more round')}" + (f" · about {duration(time)}" if time == time else "")
     st.button(
-        label, type="primary", icon=":material/add:", key="run_more", disabled=not is_free, on_click=run_state.act,
-        args=(lambda: bench.bench.add_rounds(run.id, more),),
+        label, type="primary" if is_primary else "secondary", icon=":material/add:", key="run_more",
+        disabled=not is_free, on_click=run_state.act, args=(lambda: bench.bench.add_rounds(run.id, more),),
     )  # fmt: skip
 
 
