@@ -6,13 +6,14 @@
 #              installs into .venv-clients and .venv-inspect (3 GB)
 # make check   format, lint, types, import rules and the API reference only
 # make docs    writes the API reference to build/docs
+# make pictures  takes the README's pictures anew
 # make peers   builds llama.cpp's own programs, for comparison
 # make speed   compares our speed with theirs; ARGS="single many" chooses programs, ARGS=--help explains
 
 # The tests start hundreds of programs, each of which would compile the engine again if bytecode were not cached.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: app test test-all clients check docs speed peers
+.PHONY: app test test-all clients check docs pictures speed peers
 
 app:
 	@.ci/prepare app
@@ -48,6 +49,10 @@ docs:
 	@.ci/prepare test
 	.venv/bin/python -W error -m pdoc --docformat markdown --no-show-source --no-search --output-directory build/docs \
 		engine '!engine\..*'
+
+pictures:
+	@.ci/prepare browser
+	.venv/bin/python -m tests.pictures
 
 peers:
 	@.ci/prepare peers
