@@ -35,7 +35,7 @@ NUM_RUNS = 20
 
 EMBEDDING = "sentences_per_s"
 END_TO_END = "tokens over total seconds, prompt included"
-UNKNOWN_MACHINE = "unknown machine"
+UNKNOWN_MACHINE, UNKNOWN_MODEL = "unknown machine", "unknown model"
 
 Documents = str | Path | Iterable[tuple[str, bytes]]
 
@@ -231,7 +231,7 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary], here:
     return Rate(
         label=cell.label if is_noted else " · ".join(filter(None, (run.name, cell.label))),
         machine=_machine_of(run),
-        model=model,
+        model=model or UNKNOWN_MODEL,
         quantisation=quantisation,
         generation=generation,
         prefill=None if is_noted else speed("prefill_per_s", of=_prefilling(cell, cells)),

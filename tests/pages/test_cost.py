@@ -17,6 +17,7 @@ from engine.errors import ConfigError
 from engine.ids import new_id
 from engine.models import embedded_model
 from engine.protocol import Engine
+from engine.reference import noted_run, read_lines
 from engine.runs import RunRecord
 from engine.workbench import Workbench, costing
 from pages.parts.cost import price_table
@@ -248,6 +249,15 @@ def test_what_comes_first_is_the_job_and_the_rest_is_under_advanced(manager: Scr
     assert outside == {"cost_documents", "cost_tokens_per_document", "cost_output_tokens"}
     assert {"cost_words_per_document", "cost_deadline_h", "cost_utilisation", "cost_every"} <= inside
     assert advanced.label == "Advanced (1)"
+
+
+def test_noted_lines_without_a_model_are_not_what_the_page_opens_on(manager: ScriptedManager) -> None:
+    noted = noted_run(read_lines("235 tokens in 80s"), machine="laptop", model="")
+    manager.runs[noted.id] = noted
+    at = page()
+    assert sentence(at) == plain(NOTES)
+    assert "unknown model" in at.selectbox(key="cost_model").options
+    assert "laptop takes" in sentence(page(model="unknown model"))
 
 
 def test_hostile_names_stay_text(manager: ScriptedManager, run: RunRecord) -> None:

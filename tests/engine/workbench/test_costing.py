@@ -135,6 +135,8 @@ def test_noted_lines_are_noted_and_files_are_imported() -> None:
     assert (rate.machine, rate.model, rate.quantisation) == ("laptop", "m", "Q4_0")
     assert rate.generation.provenance == "noted"
     assert "prompt included" in rate.generation.remark
+    (unnamed,) = rates_of([noted_run(read_lines("235 tokens in 80s"), machine="laptop", model="")])
+    assert unnamed.model == "unknown model"
     imported = rates_of([make_run(40, origin="elsewhere.run.zip")])
     assert {rate.generation.provenance for rate in imported} == {"imported"}
 
