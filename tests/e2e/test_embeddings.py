@@ -41,6 +41,16 @@ def test_from_sentences_to_a_map_and_an_answer(shipped: Server, open_page: OpenP
         has_room_for_its_buttons(page, page.get_by_test_id("stSelectbox"))
 
 
+def test_an_example_is_found_by_its_meaning_with_one_click(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{shipped.url}/embeddings", "Embeddings")
+    expect(chart(page, "Most alike")).to_be_visible()
+    page.get_by_text("food without flavour", exact=True).click()
+    expect(page.get_by_text(re.compile("^Nearest, cosine .+soup tastes of nothing"))).to_be_visible()
+    expect(page.get_by_label("Find by meaning")).to_have_value("food without flavour")
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.wait_for_function(FITS)
+
+
 def test_a_file_that_lies_about_its_type_is_said_and_a_true_one_is_read(
     shipped: Server, open_page: OpenPage, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -50,7 +51,7 @@ def make(page: Page, type_name: str) -> None:
 
 def test_from_the_library_to_a_tokenizer_of_a_model_that_is_not_loaded(stocked: Server, open_page: OpenPage) -> None:
     page = open_page(f"{stocked.url}/models", "Models")
-    expect(page.get_by_text(re.compile(r"^[34] models, .+ all fit"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^[3-6] models, .+ all fit"))).to_be_visible()
     choose_row(page, 1)
     expect(page).to_have_url(re.compile(r"/models\?model="))
     page.goto(f"{stocked.url}/models?model={stocked.home / 'models' / 'tiny-F16.gguf'}")
@@ -82,7 +83,41 @@ def test_quantisations_are_made_and_become_a_plan(stocked: Server, open_page: Op
 def test_the_buttons_of_the_types_do_not_lie_over_the_toggle(stocked: Server, open_page: OpenPage) -> None:
     page = open_page(view(stocked, "quantise", model=embedded_model()), "Models")
     is_settled(page)
+    page.get_by_text("Advanced: all types, importance matrix").click()
     has_room_for_its_buttons(page, page.get_by_test_id("stCheckbox"))
+
+
+def test_any_model_is_typed_and_answered(stocked: Server, open_page: OpenPage) -> None:
+    page = open_page(view(stocked, "fit", ask="mistral%207b%20q4"), "Models")
+    answer = page.get_by_role("heading", level=3).first
+    expect(answer).to_have_text(re.compile(r"^Mistral 7B at Q4_K_M takes \d\.\d\d GB with 4,096 tokens"))
+    expect(page.locator(".js-plotly-plot")).to_have_count(2)
+    box = page.get_by_role("combobox", name="Model", exact=True)
+    box.fill("13b q5_k_m")
+    box.press("Enter")
+    expect(answer).to_have_text(re.compile(r"^A 13B model at Q5_K_M takes "))
+    assert parse_qs(urlsplit(page.url).query)["ask"] == ["13b q5_k_m"]
+    is_settled(page)
+    box.fill("mistral")
+    box.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("the number of parameters is missing")
+    for width in (390, 900, 1400):
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.wait_for_function(FITS)
+
+
+def test_a_dropped_file_opens_and_a_broken_one_is_refused(stocked: Server, open_page: OpenPage, tmp_path: Path) -> None:
+    page = open_page(f"{stocked.url}/models", "Models")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF" + bytes(100))
+    page.locator("input[type=file]").set_input_files(broken)
+    expect(page.get_by_role("alert")).to_contain_text("broken.gguf: ")
+    whole = Path(shutil.copy(embedded_model(), tmp_path / "dropped & kept.gguf"))
+    page.locator("input[type=file]").set_input_files(whole)
+    kept = stocked.home / "models" / "dropped _ kept.gguf"
+    expect(page.get_by_text(str(kept))).to_be_visible()
+    assert kept.read_bytes() == whole.read_bytes()
+    assert not (stocked.home / "models" / "broken.gguf").exists()
 
 
 def test_loads_in_turn_are_measured_and_can_be_opened_again(stocked: Server, open_page: OpenPage) -> None:
