@@ -4,12 +4,12 @@ import streamlit as st
 
 from engine.api.openai.server import server_of
 from engine.workbench import current
-from pages.parts.overview import latest, look, machine_view, week_view
+from pages.parts.overview import heading, latest, machine_view, week_view
 
 COLUMN = 420  # least width of a column, in pixels
 
 bench = current()
-look.heading("Overview")
+heading.show()
 machine_view.show(bench)
 with st.container(key="overview_lists"):
     columns = st.grid(2, min_column_width=COLUMN, gap="large")

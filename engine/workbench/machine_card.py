@@ -52,8 +52,9 @@ class MachineCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     run_id: the run that has the samples. model, model_hash: its name and the hash of its file; num_parameters: its
     size. threads, n_ctx: of the configuration with one user. num_prompt, num_generated: tokens of each request.
     num_samples: those that count. llama: version and commit. disturbed: how other programs disturbed the samples, empty
-    where they did not. bandwidth_bytes_per_s: memory bandwidth of all cores. users: most users served within the
-    objective that `users_sentence` states; is_at_least: no larger number was measured.
+    where they did not; is_mostly_disturbed: more than half of them. bandwidth_bytes_per_s: memory bandwidth of all
+    cores. users: most users served within the objective that `users_sentence` states; is_at_least: no larger number was
+    measured.
     """
 
     run_id: Text
@@ -71,6 +72,7 @@ class MachineCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     num_samples: Count
     llama: Text
     disturbed: Text
+    is_mostly_disturbed: bool
     decode_per_s: Real
     prefill_per_s: Real | None
     ttft_s: Real | None
@@ -99,7 +101,7 @@ class MachineCard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             counted(self.num_samples, "sample"),
             f"llama.cpp {self.llama}",
             f"{at.day} {at:%B %Y, %H:%M} UTC",
-            "quiet machine" if not self.disturbed else "disturbed machine",
+            "quiet machine" if not self.disturbed else "disturbed" if self.is_mostly_disturbed else "partly disturbed",
         )
         return " · ".join(parts)
 
@@ -125,7 +127,7 @@ def card_of(run: RunRecord, model: ModelFile, model_hash: str, limits: Limits) -
         planned, model, limits,
         tokens_per_s=_value(alone, "tokens_per_s"), prefill_per_s=_value(alone, "prefill_per_s"),
     )  # fmt: skip
-    served = capacity(run)
+    served, disturbance = capacity(run), disturbance_of(run, rounds.samples)
     return MachineCard(
         run_id=run.id,
         measured_at=run.created_at,
@@ -141,7 +143,8 @@ def card_of(run: RunRecord, model: ModelFile, model_hash: str, limits: Limits) -
         num_generated=planned.workload.num_generated,
         num_samples=int(is_counted(run.samples).sum()),
         llama=_llama(run),
-        disturbed=disturbance_of(run, rounds.samples).sentence,
+        disturbed=disturbance.sentence,
+        is_mostly_disturbed=disturbance.is_mostly,
         decode_per_s=_value(alone, "decode_per_s"),
         prefill_per_s=_known(_value(alone, "prefill_per_s")),
         ttft_s=_known(_value(alone, "ttft_s")),

@@ -69,8 +69,6 @@ class MachineCardManager:
         file, share_weights = state.file, bool(engine.spec.share_weights)
         if file is None:
             raise ConfigError("The loaded model has no file here, so this machine cannot be measured with it.")
-        if self._bench.running is not None:
-            raise ConfigError("A benchmark is running and would distort the measurement. Wait for it, or stop it.")
 
         def measure(task: Task[MachineCard]) -> MachineCard:
             return self._measure(task, file, identity.hash, share_weights=share_weights)

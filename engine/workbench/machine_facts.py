@@ -15,7 +15,8 @@ from engine.units import counted, quantity
 from engine.workbench.machine_card import MachineCard, own_machine
 
 Name = Literal["speed", "limit", "largest", "users", "settings"]
-Provenance = Literal["measured", "estimated", "not measured"]
+Provenance = Literal["measured", "measured, disturbed", "estimated", "not measured"]
+"""Disturbed: other programs used the processors during most of the samples, so that a quiet machine does better."""
 
 CONTEXT = 4096
 """Tokens of context with which a model of the catalogue must fit."""
@@ -70,7 +71,7 @@ def _speed(card: MachineCard | None, speed: TrialSpeed | None) -> Fact:
         rest = [f"Prompts at {quantity(card.prefill_per_s, 'tok/s')}"] if card.prefill_per_s else []
         rest += [f"first token after {quantity(card.ttft_s, 's')}"] if card.ttft_s else []
         note = f"{', '.join(rest)}." if rest else ""
-        return Fact("speed", label, quantity(card.decode_per_s, "tok/s"), "measured", note, card.run_id)
+        return Fact("speed", label, quantity(card.decode_per_s, "tok/s"), _measured(card), note, card.run_id)
     if speed is not None:
         basis = (
             f"Median of {counted(speed.num_trials, 'trial')} of the last 7 days; other work may have run beside them."
@@ -86,7 +87,7 @@ def _limit(card: MachineCard | None) -> Fact:
     if card.limit == "unknown":
         return _unknown("limit", label, card.limit_sentence)
     value = "Memory bandwidth" if card.limit == "memory bandwidth" else "Compute"
-    return Fact("limit", label, value, "measured", card.limit_sentence, card.run_id)
+    return Fact("limit", label, value, _measured(card), card.limit_sentence, card.run_id)
 
 
 def _largest(card: MachineCard | None) -> Fact:
@@ -114,7 +115,7 @@ def _users(card: MachineCard | None) -> Fact:
     if card is None:
         return _unknown("users", label, "People that it serves at the same time without a long wait.")
     value = f"{card.users:,} or more" if card.is_at_least else f"{card.users:,}"
-    return Fact("users", label, value, "measured", card.users_sentence, card.run_id)
+    return Fact("users", label, value, _measured(card), card.users_sentence, card.run_id)
 
 
 def _settings(card: MachineCard | None, search: RunRecord | None) -> Fact:
@@ -135,6 +136,10 @@ def _settings(card: MachineCard | None, search: RunRecord | None) -> Fact:
         )
         return Fact("settings", label, value, "estimated", note, card.run_id)
     return _unknown("settings", label, "Processes, threads and batch sizes that run this model fastest.")
+
+
+def _measured(card: MachineCard) -> Provenance:
+    return "measured, disturbed" if card.is_mostly_disturbed else "measured"
 
 
 def _unknown(name: Name, label: str, note: str) -> Fact:

@@ -4,10 +4,10 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from engine.workbench.machine_card import MachineCard
-from engine.workbench.machine_facts import Fact
+from engine.workbench.machine_facts import Fact, Provenance
 from pages.parts.labels import one_line
 from pages.parts.offline_file import document, option, text_of
-from pages.parts.overview.look import ICON, style
+from pages.parts.overview.heading import HERE, ICON
 
 WIDTH, HEIGHT, MARGIN = 1200, 640, 56
 ROW, FIRST_ROW, LINE = 88, 168, 22
@@ -16,15 +16,21 @@ NOTE_CHARACTERS, NOTE_LINES, CONDITION_CHARACTERS = 54, 3, 140
 """What fits into a line of the image at its sizes of type, and how many lines of a note it shows."""
 
 TITLE = "This machine, measured with Logitbench"
-MARKS = {"measured": "measured", "estimated": "estimated", "not measured": "not-measured"}
+MARKS: dict[Provenance, str] = {
+    "measured": "measured",
+    "measured, disturbed": "estimated",
+    "estimated": "estimated",
+    "not measured": "not-measured",
+}
 """Provenances, and the CSS class of each."""
 
-COLOURS = {"measured": "greenTextColor", "estimated": "orangeTextColor", "not measured": "grayTextColor"}
+COLOURS = {"measured": "greenTextColor", "estimated": "orangeTextColor", "not-measured": "grayTextColor"}
+"""Option of the theme for each of these classes."""
 
 
 def table(facts: Sequence[Fact]) -> str:
     """Return the facts as an HTML table."""
-    return f'<table class="ov-card" aria-label="This machine"><tbody>{"".join(map(_row, facts))}</tbody></table>'
+    return f'<table class="card" aria-label="This machine"><tbody>{"".join(map(_row, facts))}</tbody></table>'
 
 
 def conditions(card: MachineCard) -> list[str]:
@@ -41,12 +47,12 @@ def text(card: MachineCard, facts: Sequence[Fact]) -> str:
 def html(card: MachineCard, facts: Sequence[Fact]) -> bytes:
     """Return the card as one HTML file that loads nothing."""
     body = [
-        f'<div class="ov"><h1>{text_of(card.title)}</h1>',
+        f"<h1>{text_of(card.title)}</h1>",
         table(facts),
-        *(f'<p class="ov-conditions">{text_of(line)}</p>' for line in conditions(card)),
-        '<p class="ov-conditions">Made with Logitbench. This file loads nothing from the network.</p></div>',
+        *(f'<p class="conditions">{text_of(line)}</p>' for line in conditions(card)),
+        '<p class="conditions">Made with Logitbench. This file loads nothing from the network.</p>',
     ]
-    return document(TITLE, body, style=style())
+    return document(TITLE, body, style=(HERE / "card_file.css").read_text("utf-8"))
 
 
 def svg(card: MachineCard, facts: Sequence[Fact]) -> str:
@@ -74,7 +80,7 @@ def svg(card: MachineCard, facts: Sequence[Fact]) -> str:
 
 
 def _row(fact: Fact) -> str:
-    mark = f'<span class="ov-mark {MARKS[fact.provenance]}">{fact.provenance}</span>'
+    mark = f'<span class="mark {MARKS[fact.provenance]}">{fact.provenance}</span>'
     return (
         f'<tr><th scope="row">{text_of(fact.label)}</th><td class="value">{text_of(fact.value)}{mark}</td>'
         f'<td class="note">{text_of(fact.note)}</td></tr>'
@@ -85,7 +91,7 @@ def _drawn(fact: Fact, y: int, muted: str) -> Iterator[str]:
     """Yield the texts of one row of the image."""
     yield _words(LABEL_X, y, fact.label, size=17, fill=muted)
     yield _words(VALUE_X, y, fact.value, size=21, weight=600)
-    yield _words(VALUE_X, y + 24, fact.provenance, size=15, fill=option("light", COLOURS[fact.provenance]))
+    yield _words(VALUE_X, y + 24, fact.provenance, size=15, fill=option("light", COLOURS[MARKS[fact.provenance]]))
     wrapped = textwrap.wrap(one_line(fact.note), NOTE_CHARACTERS, max_lines=NOTE_LINES, placeholder=" …")
     for number, line in enumerate(wrapped):
         yield _words(NOTE_X, y - 8 + LINE * number, line, size=15, fill=muted)

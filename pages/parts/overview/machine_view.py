@@ -22,6 +22,7 @@ ERROR = "overview_error"
 SHARE_WIDTH, TILE_WIDTH = 420, 270  # pixels
 MARKS: dict[Provenance, str] = {
     "measured": ":green[:small[measured]]",
+    "measured, disturbed": ":orange[:small[measured, disturbed]]",
     "estimated": ":orange[:small[estimated]]",
     "not measured": ":small[not measured]",
 }
@@ -104,8 +105,6 @@ def _actions(bench: Workbench, card: MachineCard | None, facts: Sequence[Fact]) 
 
 def _share(card: MachineCard, facts: Sequence[Fact]) -> None:
     with st.popover("Share", icon=":material/ios_share:", key="overview_share"), st.container(width=SHARE_WIDTH):
-        st.caption("As text: copy it with the button at its corner")
-        st.code(card_file.text(card, facts), language=None, wrap_lines=True)
         for label, icon, ending, mime, make in (
             ("Image (SVG)", "image", "svg", "image/svg+xml", card_file.svg),
             ("HTML page, works offline", "public", "html", "text/html", card_file.html),
@@ -114,6 +113,8 @@ def _share(card: MachineCard, facts: Sequence[Fact]) -> None:
                 label, make(card, facts), f"this-machine.{ending}", mime, key=f"overview_share_{ending}",
                 icon=f":material/{icon}:", on_click="ignore", width="stretch",
             )  # fmt: skip
+        st.caption("As text: copy it with the button at its corner")
+        st.code(card_file.text(card, facts), language=None, wrap_lines=True)
 
 
 @st.fragment(run_every=REFRESH_S)

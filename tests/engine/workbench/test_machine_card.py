@@ -3,18 +3,31 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, ModelError
 from engine.machine.limits import Limits
 from engine.models import read_model
 from engine.runs import RunRecord
-from engine.settings import PREFIX, Settings
+from engine.samples import make_sample
+from engine.settings import PREFIX
+from engine.settings import Settings as WorkbenchSettings
 from engine.workbench import Workbench, machine_card, machine_card_manager
-from engine.workbench.machine_card import FILE, MOST_CARDS, MachineCard, card_of, own_machine, read_cards, with_card
+from engine.workbench.machine_card import (
+    FILE,
+    MOST_CARDS,
+    MachineCard,
+    Settings,
+    card_of,
+    own_machine,
+    read_cards,
+    with_card,
+)
+from tests.engine.history.run_maker import make_cell
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("short_samples")
@@ -24,7 +37,7 @@ WITHIN_S = 180
 
 
 def opened(home: Path) -> Workbench:
-    bench = Workbench(Settings.from_environment({PREFIX + "HOME": str(home)}))
+    bench = Workbench(WorkbenchSettings.from_environment({PREFIX + "HOME": str(home)}))
     bench.load_default()
     until(lambda: bench.model.engine, within_s=60)
     return bench
@@ -76,8 +89,11 @@ def test_the_conditions_are_told_in_one_line(measured: tuple[Workbench, MachineC
     assert card.title == f"{card.model} {card.quantisation}"
     for part in (card.machine, f"context {card.n_ctx:,}", f"llama.cpp {card.llama}", "UTC"):
         assert part in told
-    assert told.endswith("disturbed machine" if card.disturbed else "quiet machine")
-    assert replace_card(card, disturbed="3 of 9 samples were disturbed").conditions.endswith("disturbed machine")
+    quiet = replace_card(card, disturbed="", is_mostly_disturbed=False)
+    assert quiet.conditions.endswith(" · quiet machine")
+    some = replace_card(quiet, disturbed="1 of 9 samples was disturbed")
+    assert some.conditions.endswith(" · partly disturbed")
+    assert replace_card(some, is_mostly_disturbed=True).conditions.endswith(" · disturbed")
 
 
 def test_the_measurement_is_an_ordinary_run(measured: tuple[Workbench, MachineCard]) -> None:
@@ -240,17 +256,24 @@ def test_the_best_settings_are_the_fastest_layout_with_the_most_users(
 ) -> None:
     bench, card = measured
     run = run_of(bench, card)
-    plan = Plan.from_dict(run.plan)
-    if len(plan.axes["layout"]) == 1:
-        assert card.best is None
-        return
-    most = max(plan.axes["users"])
-    samples = run.samples.copy()
-    for cell in run.cells:
-        samples["tokens_per_s"][samples["cell"] == cell.number] = 50 if cell.settings["layout"] == "1x2" else 70
-    found = card_of(replace(run, samples=samples), read_model(story_model), "ff", LIMITS).best
-    assert found is not None
-    assert (found.layout, found.per_s, found.num_users, found.num_tried) == ("2x1", 70, most, 2)
+    speeds = {"1x2": 50.0, "2x1": 70.0}
+    cells = tuple(
+        make_cell(number, settings={"layout": layout, "users": users})
+        for number, (layout, users) in enumerate(product(speeds, (1, 16)))
+    )
+    samples = [
+        make_sample(
+            cell=cell.number, position=cell.number, duration_s=1.0, tokens_per_s=speeds[cell.settings["layout"]],
+            decode_per_s=9.0, prefill_per_s=9.0, ttft_s=0.1, tpot_s=0.1, requests_per_s=1.0, goodput_per_s=1.0,
+        )
+        for cell in cells
+    ]  # fmt: skip
+    model = read_model(story_model)
+    found = card_of(replace(run, cells=cells, samples=np.concatenate(samples)), model, "ff", LIMITS)
+    assert found.best == Settings(layout="2x1", per_s=70.0, num_users=16, num_tried=2)
+    assert (found.users, found.is_at_least, found.decode_per_s) == (16, True, 9.0)
+    one = replace(run, cells=cells[:2], samples=np.concatenate(samples[:2]))
+    assert card_of(one, model, "ff", LIMITS).best is None
 
 
 def replace_card(card: MachineCard, **changes: object) -> MachineCard:

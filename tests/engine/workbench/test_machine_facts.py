@@ -20,7 +20,8 @@ from tests.engine.history.run_maker import make_cell, make_run
 CARD = MachineCard(
     run_id="run", measured_at=datetime(2026, 11, 28, 9, 5, tzinfo=UTC), machine="Two cores", memory_bytes=24 << 30,
     model="Story", model_hash="ff", quantisation="F16", num_parameters=7_900_000, threads=2, n_ctx=256, num_prompt=64,
-    num_generated=32, num_samples=9, llama="0.3.36 (abc)", disturbed="", decode_per_s=1310.0, prefill_per_s=5200.0,
+    num_generated=32, num_samples=9, llama="0.3.36 (abc)", disturbed="", is_mostly_disturbed=False,
+    decode_per_s=1310.0, prefill_per_s=5200.0,
     ttft_s=0.012, limit="compute", limit_sentence="Compute is the limit.", bandwidth_bytes_per_s=20e9, users=16,
     is_at_least=True, users_sentence="This machine serves at least 16 users.",
     best=Settings(layout="2x1", per_s=2146.0, num_users=16, num_tried=2),
@@ -47,6 +48,13 @@ def test_a_card_answers_every_question() -> None:
     assert (facts["users"].value, facts["users"].run_id) == ("16 or more", "run")
     assert facts["settings"].value == "2 × 1 thread"
     assert "2,146 tok/s in all with 16 users" in facts["settings"].note
+
+
+def test_a_card_of_a_disturbed_machine_says_so_at_every_figure() -> None:
+    facts = by_name(facts_of(changed(disturbed="8 of 9 samples were disturbed", is_mostly_disturbed=True)))
+    assert {facts[name].provenance for name in ("speed", "limit", "users")} == {"measured, disturbed"}
+    partly = by_name(facts_of(changed(disturbed="1 of 9 samples was disturbed")))
+    assert partly["speed"].provenance == "measured"
 
 
 def test_without_a_card_only_the_catalogue_answers() -> None:
