@@ -8,15 +8,20 @@ from typing import NamedTuple
 
 from engine.errors import ConfigError
 from engine.models.catalogue import Entry, read_catalogue
+from engine.models.fit import fit_row
 from engine.models.ggml import FILE_TYPES
 from engine.models.gguf import ModelFile
 from engine.models.planned import planned_model
 from engine.models.shapes import SHAPES, Shape
 from engine.models.size_class import LONGEST_NAME, parameters_in
+from engine.specs import PoolSpec
 
 USUAL_TYPE = "Q4_K_M"
 SMALLEST, LARGEST = 50e6, 2e12
 """Range of the number of parameters."""
+
+SMALLER = ("Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K")
+"""Quantisations that are worth trying where a larger one does not fit, the most precise first."""
 
 EXAMPLES = "mistral 7b q4, 13b q5_k_m or llama 3 70b"
 
@@ -136,6 +141,18 @@ def described(text: str) -> Described:
         )
     near = min(family or _KNOWN, key=lambda known: abs(math.log(known.size / size)))
     return _planned(near, size, quantisation, is_of_family=bool(family))
+
+
+def smaller_that_fits(found: Described, n_ctx: int, sequences: int, spec: PoolSpec) -> Described | None:
+    """Return the model at the most precise smaller quantisation that fits in the free memory; None where none does.
+
+    Raises ConfigError for numbers out of range.
+    """
+    for quantisation in SMALLER:
+        other = described(f"{found.model.name} {quantisation}")
+        if other.model.size < found.model.size and fit_row(other.model, n_ctx, sequences, spec).fits:
+            return other
+    return None
 
 
 def _planned(near: _Known, size: float, quantisation: str, *, is_of_family: bool) -> Described:

@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
-from engine.models import by_size, by_type, embedded_model, read_library, read_model
+from engine.models import by_size, by_type, embedded_model, memory, read_library, read_model
 from engine.models.described import described
 from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, fit_row, grid, notes_example
 from engine.models.synthetic import write_synthetic
@@ -249,6 +249,18 @@ def test_a_model_that_cannot_be_read_from_words_is_said(
     assert not at.main.subheader
 
 
+def test_where_it_does_not_fit_one_click_leads_to_what_does(
+    manager: ScriptedManager, models_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = fit_row(described("7b q4").model, 4096, 1, PoolSpec()).total
+    monkeypatch.setattr(memory, "available_memory", lambda: free)
+    at = page(view="fit", ask="7b f16")
+    assert "too much here" in answer(at)
+    at.button(key="fit_smaller").click().run()
+    assert answer(at).startswith("A 7B model at Q4_K_M takes ") and "and fits here" in answer(at)
+    assert "fit_smaller" not in [button.key for button in at.button]
+
+
 def test_a_model_here_is_found_by_its_name(manager: ScriptedManager, models_folder: Path) -> None:
     file = read_model(embedded_model())
     assert answer(page(view="fit", ask=file.name.upper())) == answer(page(view="fit"))
@@ -352,7 +364,7 @@ def test_the_answer_is_a_sentence(sequences: int, is_fitting: bool, longest: int
     row = FitRow(512, sequences, 1, 1, 1, 1, 1, 1, 95_000_000, is_fitting)
     subject = fit_view.Subject(read_model(embedded_model()), "It")
     assert fit_view.sentence(subject, row, longest) == said
-    about = fit_view.sentence(subject._replace(is_scaled=True), row, longest)
+    about = fit_view.sentence(subject._replace(words=described("30b")), row, longest)
     assert about.startswith("It takes about 95.0 MB")
 
 

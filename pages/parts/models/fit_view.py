@@ -13,7 +13,7 @@ from engine.errors import EngineError
 from engine.machine.limits import Limits
 from engine.models import LibraryEntry, ModelFile, embedded_model
 from engine.models.catalogue import Entry, read_catalogue
-from engine.models.described import EXAMPLES, described
+from engine.models.described import EXAMPLES, Described, described, smaller_that_fits
 from engine.models.details import readable
 from engine.models.fit import (
     SEQUENCES,
@@ -63,16 +63,13 @@ ABOUT_WINDOWS = (
 class Subject(NamedTuple):
     """The model in question. title: as the answer names it; basis: where the dimensions come from.
 
-    is_here: its file is on this machine; is_scaled: its dimensions are those of a model of another size; entry: the
-    same model in the catalogue, if it is there.
+    words: what was understood of a model in words, None for a file and for the example.
     """
 
     model: ModelFile
     title: str
     basis: str = "dimensions of its file"
-    is_here: bool = False
-    is_scaled: bool = False
-    entry: Entry | None = None
+    words: Described | None = None
 
     @property
     def is_example(self) -> bool:
@@ -146,9 +143,9 @@ def _subject(entries: Sequence[LibraryEntry], given: str) -> Subject:
     if os.sep in given or given == place.model():
         file = place.find(given)
     if isinstance(file, ModelFile):
-        return Subject(file, f"{readable(file.name)} at {file.quantisation}", is_here=True)
+        return Subject(file, f"{readable(file.name)} at {file.quantisation}")
     found = described(given)
-    return Subject(found.model, found.title, found.basis, is_scaled=found.is_scaled, entry=found.entry)
+    return Subject(found.model, found.title, found.basis, found)
 
 
 def _asked(subject: Subject) -> Asked:
@@ -197,7 +194,10 @@ def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
             task_button.button(
                 bench, "Measure its speed limit · a few seconds", "straighten", "fit_limits", bench.bench.measure_limits
             )
-        _get(bench, subject.entry)
+        if subject.words is not None:
+            _get(bench, subject.words.entry)
+        if subject.words is not None and not row.fits:
+            _smaller(subject.words, asked)
     task_button.show(bench)
     rows = grid(asked.model, (), asked.all_sequences, asked.spec)
     by_context = [one for one in rows if one.sequences == asked.sequences]
@@ -215,7 +215,8 @@ def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
 
 def sentence(subject: Subject, row: FitRow, longest: int) -> str:
     """Return whether it fits, and the longest context that does."""
-    about, each = "about " * subject.is_scaled, " each" * (row.sequences > 1)
+    about = "about " if subject.words is not None and subject.words.is_scaled else ""
+    each = " each" * (row.sequences > 1)
     load = f"{row.n_ctx:,} tokens" if row.sequences == 1 else f"{row.sequences:,} sequences of {row.n_ctx:,} tokens"
     takes = f"{subject.title} takes {about}{quantity(row.total, 'B')} with {load}"
     if row.fits:
@@ -237,7 +238,7 @@ def _speed(bench: Workbench, subject: Subject) -> bool:
     """Draw how fast one sequence is or may be; return False where the bandwidth of this machine is not measured."""
     try:
         limits = bench.bench.limits()
-        speed = speed_of(subject.model, bench.history if subject.is_here else None, limits)
+        speed = speed_of(subject.model, bench.history if subject.words is None else None, limits)
     except EngineError as error:
         notice(error)
         return True
@@ -278,6 +279,16 @@ def _get(bench: Workbench, entry: Entry | None) -> None:
         plain(f"Get {entry.title} · {quantity(entry.size_bytes, 'B')}"), icon=":material/download:", key="fit_get",
         on_click=partial(st.query_params.from_dict, {"view": place.GET, "get": entry.name}),
     )  # fmt: skip
+
+
+def _smaller(found: Described, asked: Asked) -> None:
+    """Draw the way to the most precise smaller quantisation that fits."""
+    smaller = smaller_that_fits(found, asked.n_ctx, asked.sequences, asked.spec)
+    if smaller is not None:
+        st.button(
+            plain(f"{smaller.model.quantisation} fits: {quantity(smaller.model.size, 'B')} of weights"),
+            icon=":material/compress:", key="fit_smaller", on_click=address.put, args=(ASK, smaller.title),
+        )  # fmt: skip
 
 
 def _memory(memory: MachineMemory) -> str:

@@ -3,12 +3,14 @@
 import pytest
 
 from engine.errors import ConfigError
+from engine.models import memory
 from engine.models.catalogue import read_catalogue
-from engine.models.described import described
+from engine.models.described import SMALLER, described, smaller_that_fits
 from engine.models.fit import fit_row
 from engine.models.planned import planned_model
 from engine.models.shapes import SHAPES
 from engine.models.synthetic import PLANNED
+from engine.specs import PoolSpec
 
 TEXT = [entry for entry in read_catalogue().entries if entry.kind == "text"]
 
@@ -90,6 +92,20 @@ def test_every_quantisation_can_be_named_and_larger_ones_need_more(quantisation:
     assert found.model.quantisation == quantisation
     assert fit_row(found.model, 4096, 1).total > found.model.weights_bytes
     assert found.model.weights_bytes <= described("llama 3.1 8b f32").model.weights_bytes
+
+
+@pytest.mark.parametrize("text", ["llama 3 70b f16", "30b q8", "qwen2.5 7b q6"])
+def test_the_largest_smaller_quantisation_that_fits_is_found(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, spec = described(text), PoolSpec()
+    assert described(found.title).model == found.model
+    totals = {name: fit_row(described(f"{found.model.name} {name}").model, 4096, 1, spec).total for name in SMALLER}
+    monkeypatch.setattr(memory, "available_memory", lambda: totals["Q5_K_M"])
+    smaller = smaller_that_fits(found, 4096, 1, spec)
+    assert smaller is not None and smaller.model.quantisation == "Q5_K_M"
+    monkeypatch.setattr(memory, "available_memory", lambda: totals["Q2_K"] - 1)
+    assert smaller_that_fits(found, 4096, 1, spec) is None
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 60)
+    assert smaller_that_fits(described("7b q2_k"), 4096, 1, spec) is None
 
 
 @pytest.mark.parametrize(
