@@ -218,8 +218,11 @@ def test_what_is_asked_stands_in_the_address(manager: ScriptedManager, models_fo
         ("30b", "A 30B model at Q4_K_M takes about "),
     ],
 )
-def test_a_model_in_words_is_answered(ask: str, told: str, manager: ScriptedManager, models_folder: Path) -> None:
+def test_a_model_in_words_is_answered(
+    ask: str, told: str, manager: ScriptedManager, models_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager.machine = Machine()
+    monkeypatch.setattr(memory, "available_memory", lambda: 1 << 40)
     at = page(view="fit", ask=ask)
     assert not at.error
     assert answer(at).startswith(told)
@@ -254,8 +257,9 @@ def test_where_it_does_not_fit_one_click_leads_to_what_does(
 ) -> None:
     free = fit_row(described("7b q4").model, 4096, 1, PoolSpec()).total
     monkeypatch.setattr(memory, "available_memory", lambda: free)
+    manager.machine = Machine()
     at = page(view="fit", ask="7b f16")
-    assert "too much here" in answer(at)
+    assert "too much here" in answer(at) and "tokens/s" not in said(at)
     at.button(key="fit_smaller").click().run()
     assert answer(at).startswith("A 7B model at Q4_K_M takes ") and "and fits here" in answer(at)
     assert "fit_smaller" not in [button.key for button in at.button]
@@ -347,6 +351,7 @@ def test_only_memory_near_the_columns_is_drawn() -> None:
     assert "90 times the highest column" in far.layout.annotations[0].text
     low = fit_charts.over_context(rows, MachineMemory(most // 10, None, most // 20))
     assert [shape.label.text for shape in low.layout.shapes] == ["", ""]
+    assert low.layout.annotations[0].text.startswith("dashed: free now: ")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ NEAR = 3
 """Largest factor between the highest column and a line drawn with its label.
 
 A line above NEAR times the highest column would flatten the columns: of the free memory, a note at the upper edge says
-how far above it is. A line below 1 / NEAR of the highest column has no label, which would cover the columns.
+how far above it is. A line below 1 / NEAR of the highest column has its label there too, off the columns.
 """
 
 
@@ -67,12 +67,15 @@ def _stacked(
             x=list(places), y=[getattr(row, part) * scale.factor for row in rows], name=name,
             marker={"color": colour}, hoverinfo="text", hovertext=[_told(row, part) for row in rows],
         )  # fmt: skip
-    lines = [line for line in _lines(memory) if line.value <= NEAR * highest]
+    free, most = _lines(memory)
+    lines = [line for line in (free, most) if line.value <= NEAR * highest]
     top = HEADROOM * max([highest, *(line.value for line in lines)])
     for line in lines:
         _draw_line(figure, line, scale, is_named=line.value >= highest / NEAR)
     if memory.available > NEAR * highest:
-        _note_above(figure, memory.available, highest)
+        _note(figure, f"↑ {_told_line(free)}, {memory.available / highest:,.0f} times the highest column")
+    if low := [_told_line(line) for line in lines if line.value < highest / NEAR]:
+        _note(figure, f"dashed: {'; '.join(low)}")
     figure.update_layout(barmode="stack", bargap=0.3)
     figure.update_xaxes(type="category")
     figure.update_yaxes(title=scale.unit, range=[0, top * scale.factor])
@@ -94,18 +97,22 @@ def _draw_line(figure: go.Figure, line: Line, scale: Scale, *, is_named: bool) -
     figure.add_hline(
         y=line.value * scale.factor, line={"color": GREY, "dash": "dash", "width": 1.2},
         label={
-            "text": f"{line.name}: {quantity(line.value, 'B')}" if is_named else "",
+            "text": _told_line(line) if is_named else "",
             "font": {"color": GREY}, "textposition": line.side, "yanchor": "bottom",
         },
     )  # fmt: skip
 
 
-def _note_above(figure: go.Figure, free: int, highest: int) -> None:
-    """Say at the upper edge how far above the columns the free memory is."""
+def _note(figure: go.Figure, text: str) -> None:
+    """Write a note at the upper edge."""
     figure.add_annotation(
-        text=f"↑ free now: {quantity(free, 'B')}, {free / highest:,.0f} times the highest column", showarrow=False,
-        xref="paper", x=0, xanchor="left", yref="paper", y=1, yanchor="bottom", font={"color": GREY},
+        text=text, showarrow=False, xref="paper", x=0, xanchor="left", yref="paper", y=1, yanchor="bottom",
+        font={"color": GREY},
     )  # fmt: skip
+
+
+def _told_line(line: Line) -> str:
+    return f"{line.name}: {quantity(line.value, 'B')}"
 
 
 def _told(row: FitRow, part: str) -> str:

@@ -187,7 +187,7 @@ def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
     longest = longest_context(asked.model, asked.sequences, asked.spec)
     memory = machine_memory()
     st.subheader(plain(sentence(subject, row, longest)), anchor=False)
-    has_speed = subject.is_example or _speed(bench, subject)
+    has_speed = not longest or _speed(bench, subject)
     st.caption(plain(_estimated(subject, asked, row, memory)))
     with st.container(horizontal=True, gap="small"):
         if not has_speed:
