@@ -81,5 +81,5 @@ def test_a_table_offers_no_csv_of_its_own(kept: Server, page: Page, path: str) -
     page.goto(kept.url + path)
     is_settled(page)
     page.get_by_test_id("stDataFrame").first.hover()
-    expect(page.get_by_role("button", name=re.compile("^Search"))).to_be_visible()
+    expect(page.get_by_role("button", name=re.compile("^Search: "))).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("CSV"))).to_have_count(0)
