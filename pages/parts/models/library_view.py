@@ -33,8 +33,8 @@ HELPS = {
     NEEDS: "Weights, KV cache, buffers and process of one instance with 8 sequences of the trained context, up to "
     "2,048 tokens each",
     IN_MEMORY: "Share of the file that is in the page cache now",
-    SPEED: "Tokens per second: the best measured here, else an upper limit, memory bandwidth of this machine / bytes of "
-    "weights",
+    SPEED: "Tokens per second: the best measured here, else an upper limit, memory bandwidth of this machine / bytes "
+    "of weights",
 }
 
 
