@@ -130,7 +130,7 @@ def test_the_pinned_token_shows_its_new_distribution(
         shown = inspector.locator("tbody tr:not(.remaining) td:nth-child(4)").all_text_contents()[:10]
         assert shown == [f"{p:.3f}" if p else "cut" for p in p_final[:10]]
     panel.get_by_role("button", name="Reset").click()
-    expect(page.locator(".inspector thead th").nth(3)).to_have_text("after sampling")
+    expect(page.locator(".candidates thead th").nth(3)).to_have_text("after sampling")
 
 
 def test_a_hovered_token_is_shown_as_it_would_be(page: Page, server: Server, trial: StoredTrial) -> None:

@@ -9,8 +9,7 @@ import pytest
 
 from engine.errors import LimitExceeded, PromptTooLong
 from engine.models.tokenizer import Tokenizer
-from engine.pool import long_texts
-from engine.pool import pool as pool_module
+from engine.pool import long_texts, texts
 from engine.pool.long_texts import LONGEST_FOR_WORKER
 from engine.pool.pool import Pool
 from engine.specs import Sampling
@@ -43,7 +42,7 @@ def test_they_have_the_ids_that_the_model_gives(roomy: Pool, story_model: Path, 
 
 
 def test_a_long_prompt_is_computed_from_the_ids_of_its_text(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "LONGEST_FOR_WORKER", 20)
+    monkeypatch.setattr(texts, "LONGEST_FOR_WORKER", 20)
     text = "Once upon a time there was a mill"
     job = pool.submit(text, Sampling(temperature=0), max_tokens=4)
     assert isinstance(job.sent, list)
