@@ -64,7 +64,9 @@ def _fill(home: Path) -> int:
         for _ in range(NUM_ROWS // MOST_SAMPLES):
             for one in bench.branching.sample(root, AT, MOST_SAMPLES):
                 _ended(one)
-        _ended(bench.trials.branch(root, AT, [5]))
+        last = _ended(bench.trials.branch(root, AT, [5]))
+        while not last.is_stored:  # written in their order
+            time.sleep(0.1)
         return num_decodes
     finally:
         bench.close()
