@@ -195,6 +195,11 @@ def is_settled(page: Page) -> None:
 def has_ended(page: Page) -> None:
     """Wait until the strip shows the trial of the address to its end, and another may be run."""
     expect(page.get_by_role("button", name=RUN)).to_be_enabled()
+    strip_has_ended(page)
+
+
+def strip_has_ended(page: Page) -> None:
+    """Wait until the strip shows the trial of the address to its end."""
     is_settled(page)
     asked = parse_qs(urlsplit(page.url).query).get("trial", [""])[0]
     expect(page.locator(f".root[data-trial^='{asked}'][aria-busy=false] .ending")).not_to_be_empty()

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.chat_model import CLOSING, write_chat_model
-from tests.e2e.conftest import Server, is_settled, running
+from tests.e2e.conftest import Server, is_settled, running, strip_has_ended
 
 pytestmark = pytest.mark.slow
 
@@ -55,10 +55,9 @@ def new_chat(page: Page, max_tokens: int = 12) -> None:
 
 
 def has_ended(page: Page) -> None:
-    expect(page.locator(".root:not(.unfolded) .ending")).not_to_be_empty()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
     expect(page.get_by_role("button", name=SEND)).to_be_enabled()
-    is_settled(page)
+    strip_has_ended(page)
 
 
 def send(page: Page, text: str) -> None:
