@@ -59,3 +59,24 @@ def settled_shifts(page: Page) -> list[dict[str, float]]:
         before, found = found, page.evaluate("layoutShifts")
         if len(found) == len(before):
             return found
+
+
+STUCK = """() => {
+  const main = document.querySelector("[data-testid=stMainBlockContainer]");
+  const widget = document.createElement("div");
+  widget.innerHTML = '<div data-testid="stSkeleton"></div>';
+  main.querySelector("[data-testid=stVerticalBlock]").prepend(widget);
+  return getComputedStyle(main.querySelector("h1")).visibility;
+}"""
+"""Puts a widget that never comes above all others; gives whether the heading below it is seen."""
+
+
+def test_a_widget_that_never_comes_hides_the_others_only_for_a_moment(kept: Server, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{kept.url}/cost")
+    heading = page.get_by_role("heading", name="Cost", exact=True)
+    heading.wait_for()
+    is_settled(page)
+    assert page.evaluate(STUCK) == "hidden"
+    expect(heading).to_be_visible()
+    page.close()

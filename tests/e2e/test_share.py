@@ -31,7 +31,7 @@ def test_a_trial_is_shared_in_every_form_and_comes_back(shipped: Server, open_pa
     run(page)
     has_ended(page)
     page.get_by_role("button", name="Share", exact=True).click()
-    text = "".join(answer(page).all_inner_texts())
+    text = "".join(answer(page).all_text_contents())
     assert b"default-src 'none'" in downloaded(page, "HTML page")
     assert downloaded(page, "CSV").startswith(b"part,position,id")
     assert downloaded(page, "Text").decode().startswith("prompt:\n")
