@@ -129,6 +129,6 @@ def test_control_tokens_in_a_message_are_limited(attacked: Pool, monkeypatch: py
 
 def test_a_rendered_text_that_cannot_fit_is_not_tokenised(attacked: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attacked, "chat_template", "{{ 'a ' * 500000 }}")
-    monkeypatch.setattr(attacked, "_tokenize", None)
+    monkeypatch.setattr(attacked._texts, "tokenize", None)
     with pytest.raises(PromptTooLong, match=r"at least [\d,]+ tokens; the context holds"):
         attacked.render_chat(MESSAGES)
