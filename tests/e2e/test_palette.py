@@ -22,10 +22,13 @@ def opened(page: Page, text: str) -> None:
 
 def test_a_trial_is_found_by_its_prompt_and_opened(shipped: Server, open_page: OpenPage) -> None:
     page = open_page(shipped.url)
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
+    is_settled(page)
+    before = page.url
     prompt = page.get_by_role("textbox", name="Prompt")
     prompt.fill("Once a rhinoceros")
     prompt.press("Control+Enter")
-    expect(page).to_have_url(re.compile("trial="))
+    expect(page).not_to_have_url(before)
     has_ended(page)
     address = page.url
     page.get_by_role("link", name="Cost").click()

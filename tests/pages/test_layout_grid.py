@@ -19,7 +19,7 @@ PAGE = """<div id="host"></div><script type="module">{script}
 @pytest.fixture
 def page(page: Page) -> Page:
     """The page with the grid on it."""
-    script = (layout_grid.HERE / "grid.js").read_text("utf-8").replace("export default function", "function grid")
+    script = layout_grid.SCRIPT.replace("export default function", "function grid")
     page.set_content(PAGE.format(script=script))
     return page
 

@@ -72,7 +72,7 @@ def test_very_many_configurations_and_samples_are_bounded(plan: Plan) -> None:
 @pytest.fixture
 def chart(page: Page) -> Page:
     """A page with the chart's script on it."""
-    script = (live_chart.HERE / "chart.js").read_text("utf-8").replace("export default function", "function chart")
+    script = live_chart.SCRIPT.replace("export default function", "function chart")
     page.set_content(PAGE.format(script=script, style=(live_chart.HERE / "chart.css").read_text("utf-8")))
     return page
 

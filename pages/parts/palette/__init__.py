@@ -8,20 +8,14 @@ import streamlit as st
 
 from pages.parts.palette.entries import MOST_CHARACTERS, OPENED
 from pages.parts.palette.route import PATH
-from pages.parts.token_strip import scripts
+from pages.parts.token_strip import module
 
 KEY, CHOSEN = "palette", "palette_chosen"
 _HERE = Path(__file__).parent
-_SCRIPT = "\n".join(
-    [
-        scripts(["theme", "text"]),
-        (_HERE / "palette.js").read_text("utf-8"),
-        scripts(["mount"]),
-        "const Component = Palette;",
-    ]
-)
 _component = st.components.v2.component(
-    "logitbench_palette", js=_SCRIPT, css=(_HERE / "palette.css").read_text("utf-8")
+    "logitbench_palette",
+    js=module(["theme", "element"], _HERE / "palette.js", "Palette"),
+    css=(_HERE / "palette.css").read_text("utf-8"),
 )
 
 Short = Annotated[str, msgspec.Meta(max_length=4096)]

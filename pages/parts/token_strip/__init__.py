@@ -78,8 +78,8 @@ class Branches(TypedDict):
 
 # A component has a single script, so its parts are joined into one module in order of use.
 _SCRIPTS = (
-    "format", "theme", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip", "hover",
-    "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "lines",
+    "format", "theme", "element", "text", "flow", "socket", "trial", "bands", "memory", "tokens", "pin", "tooltip",
+    "hover", "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "lines",
     "words", "watch", "changes", "keys", "latency", "input", "fold", "reveal", "shared", "strip", "mount",
 )  # fmt: skip
 _OFFLINE = {"socket": "embedded", "mount": "opened"}
@@ -91,6 +91,12 @@ _HERE = Path(__file__).parent
 def scripts(names: Iterable[str]) -> str:
     """Return these scripts of this folder as one text."""
     return "\n".join((_HERE / f"{name}.js").read_text("utf-8") for name in names)
+
+
+def module(names: Iterable[str], own: Path, component: str) -> str:
+    """Return the module of a component of the page: scripts of this folder by name, then its own script, whose class is
+    `component`, with the methods update and unmount."""
+    return f"{scripts(names)}\n{own.read_text('utf-8')}\n{scripts(['mount'])}\nconst Component = {component};"
 
 
 def script() -> str:
@@ -115,7 +121,7 @@ def _thresholds() -> str:
 
 def inspector_script() -> str:
     """Return the module of the inspector that strips share."""
-    return f"{scripts(('theme', 'text', 'shared', 'mount'))}\nconst Component = SharedInspector;"
+    return f"{scripts(('theme', 'element', 'text', 'shared', 'mount'))}\nconst Component = SharedInspector;"
 
 
 def token_style() -> str:

@@ -66,13 +66,6 @@ class Reader {
   }
 }
 
-function element(tag, className, text) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
 /** The head of a table with these columns. */
 function tableHead(texts) {
   const row = element("tr");

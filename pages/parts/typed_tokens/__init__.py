@@ -6,25 +6,14 @@ import streamlit as st
 
 from pages.parts.live import SOCKET_PATH
 from pages.parts.live_ask import MAX_TEXT
-from pages.parts.token_strip import scripts, token_style
+from pages.parts.token_strip import module, token_style
 
-_SCRIPTS = ("format", "theme", "text", "socket", "memory")
+_SCRIPTS = ("format", "theme", "element", "text", "socket", "memory")
 _HERE = Path(__file__).parent
-
-
-def _script() -> str:
-    return "\n".join(
-        [
-            scripts(_SCRIPTS),
-            (_HERE / "typed.js").read_text("utf-8"),
-            scripts(["mount"]),
-            "const Component = TypedTokens;",
-        ]
-    )
-
-
 _component = st.components.v2.component(
-    "logitbench_typed_tokens", js=_script(), css=f"{token_style()}\n{(_HERE / 'typed.css').read_text('utf-8')}"
+    "logitbench_typed_tokens",
+    js=module(_SCRIPTS, _HERE / "typed.js", "TypedTokens"),
+    css=f"{token_style()}\n{(_HERE / 'typed.css').read_text('utf-8')}",
 )
 
 

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import streamlit as st
 
+from pages.parts.token_strip import module
+
 FINE_UP_TO = 16
 FEWEST_SHOWN = 4
 HERE = Path(__file__).parent
-_component = st.components.v2.component(
-    "logitbench_layout_grid", js=(HERE / "grid.js").read_text("utf-8"), css=(HERE / "grid.css").read_text("utf-8")
-)
+SCRIPT = module(["element"], HERE / "grid.js", "Grid")
+_component = st.components.v2.component("logitbench_layout_grid", js=SCRIPT, css=(HERE / "grid.css").read_text("utf-8"))
 
 
 def sizes(num_cores: int) -> list[int]:

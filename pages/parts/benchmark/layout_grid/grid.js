@@ -1,14 +1,5 @@
 // Buttons in a table: rows are processes, columns threads of each. A line below says what the one pointed at means.
 
-const mounted = new WeakMap();
-
-function element(tag, name, text) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
-
 function counted(number, noun, plural = `${noun}s`) {
   return `${number} ${number === 1 ? noun : plural}`;
 }
@@ -96,15 +87,8 @@ class Grid {
     const row = cell.parentElement.parentElement.rows[cell.parentElement.sectionRowIndex + step[0]];
     row?.cells[cell.cellIndex + step[1]]?.querySelector("button")?.focus();
   }
-}
 
-export default function (component) {
-  const { parentElement } = component;
-  if (!mounted.has(parentElement)) mounted.set(parentElement, new Grid(parentElement));
-  const grid = mounted.get(parentElement);
-  grid.update(component);
-  return () => {
-    grid.root.remove();
-    mounted.delete(parentElement);
-  };
+  unmount() {
+    this.root.remove();
+  }
 }

@@ -1,4 +1,4 @@
-"""Live chart: the samples of a run as they arrive, one row for each configuration, drawn further instead of anew.
+"""Live chart: the samples of a run as they arrive, one row for each configuration, updated in place.
 
 Streamlit makes a Plotly chart anew whenever its figure changes, which blinks, and takes processor time from the
 measurement.
@@ -19,11 +19,11 @@ from engine.units import counted, quantity, scale_of
 from pages.parts.benchmark.chart_pen import MARKS_OF, MOST_DOTS
 from pages.parts.benchmark.charts import MOST_CELLS
 from pages.parts.labels import one_line
+from pages.parts.token_strip import module
 
 HERE = Path(__file__).parent
-_component = st.components.v2.component(
-    "logitbench_live_chart", js=(HERE / "chart.js").read_text("utf-8"), css=(HERE / "chart.css").read_text("utf-8")
-)
+SCRIPT = module(["element"], HERE / "chart.js", "Chart")
+_component = st.components.v2.component("logitbench_live_chart", js=SCRIPT, css=(HERE / "chart.css").read_text("utf-8"))
 
 
 def live_chart(run: RunRecord, summary: Summary, now: int | None, *, key: str) -> None:

@@ -1,13 +1,4 @@
-// Rows of samples along one axis; what is there stays in place, and what arrives is added.
-
-const mounted = new WeakMap();
-
-function element(tag, name, text) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
+// Rows of samples along one axis: those that are there stay in place, new ones are added.
 
 /** About five steps of 1, 2 or 5 times a power of ten, from 0 to beyond `largest`. */
 function ticks(largest) {
@@ -30,7 +21,7 @@ class Chart {
     this.drawn = [];
   }
 
-  update({ rows, unit, baseline, role, words }) {
+  update({ data: { rows, unit, baseline, role, words } }) {
     const values = rows.flatMap((row) => row.samples.map((sample) => sample.value));
     const marks = ticks(Math.max(0, ...values));
     const place = (value) => `${(100 * value) / (marks.at(-1) || 1)}%`;
@@ -83,15 +74,8 @@ class Chart {
     made.style.left = place(value);
     return made;
   }
-}
 
-export default function (component) {
-  const { parentElement, data } = component;
-  if (!mounted.has(parentElement)) mounted.set(parentElement, new Chart(parentElement));
-  const chart = mounted.get(parentElement);
-  chart.update(data);
-  return () => {
-    chart.root.remove();
-    mounted.delete(parentElement);
-  };
+  unmount() {
+    this.root.remove();
+  }
 }

@@ -6,6 +6,7 @@ import streamlit as st
 
 from engine.api.openai.traffic import Traffic
 from pages.parts import address
+from pages.parts.token_strip import module
 from pages.parts.traffic.call_cells import COLUMNS
 from pages.parts.traffic.call_feed import SHOWN_ROWS, SOCKET_PATH
 from pages.parts.traffic.call_filter import MOST_CLIENTS, Wanted
@@ -15,7 +16,9 @@ KEY, CALL, ANSWER = "traffic_calls", "call", "answer"
 EMPTY = "No calls yet. This page shows each one from its first token on."
 HERE = Path(__file__).parent
 _component = st.components.v2.component(
-    "logitbench_call_table", js=(HERE / "calls.js").read_text("utf-8"), css=(HERE / "calls.css").read_text("utf-8")
+    "logitbench_call_table",
+    js=module(["element"], HERE / "calls.js", "Calls"),
+    css=(HERE / "calls.css").read_text("utf-8"),
 )
 
 

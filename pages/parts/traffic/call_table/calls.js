@@ -3,14 +3,6 @@
 const BACK_OFF_MS = [250, 500, 1000, 2000, 5000];
 const FRESH_MS = 2000;
 const STATE = 4, TOKENS = 5;
-const mounted = new WeakMap();
-
-function element(tag, name, text) {
-  const made = document.createElement(tag);
-  if (name) made.className = name;
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 class Calls {
   constructor(parent) {
@@ -181,15 +173,4 @@ class Calls {
     socket?.close();
     this.root.remove();
   }
-}
-
-export default function (component) {
-  const { parentElement } = component;
-  if (!mounted.has(parentElement)) mounted.set(parentElement, new Calls(parentElement));
-  const calls = mounted.get(parentElement);
-  calls.update(component);
-  return () => {
-    calls.unmount();
-    mounted.delete(parentElement);
-  };
 }
