@@ -1,4 +1,4 @@
-"""Error messages on the page: what happened, what it means, what to do next."""
+"""Messages on the page: errors with what to do next, and what was just done with its undo."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -55,3 +55,10 @@ def attempt(key: str, action: Callable[[], object]) -> None:
         action()
     except EngineError as error:
         st.session_state[key] = error.bare()
+
+
+def undo_row(told: str, key: str, undo: Callable[[], None]) -> None:
+    """Draw what was just done, as plain Markdown, beside the button that calls `undo`."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(told, width="content")
+        st.button("Undo", icon=":material/undo:", type="tertiary", key=key, on_click=undo)

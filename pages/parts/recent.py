@@ -10,7 +10,7 @@ from engine.history import TrialLabel, TrialSummary
 from engine.workbench import Workbench
 from engine.workbench.trials import Trial
 from pages.parts import prompt_state
-from pages.parts.notice import attempt, notice
+from pages.parts.notice import attempt, notice, undo_row
 from pages.parts.plain import plain
 from pages.parts.units import moment
 
@@ -48,10 +48,8 @@ def show(bench: Workbench, trial: Trial | None) -> None:
                 )  # fmt: skip
     deleted = st.session_state.get(DELETED)
     if deleted:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            told = "The trial was" if len(deleted) == 1 else f"{len(deleted)} trials were"
-            st.caption(f"{told} deleted.", width="content")
-            st.button("Undo", icon=":material/undo:", type="tertiary", key="lab_undo", on_click=_undo, args=(bench,))
+        told = "The trial was" if len(deleted) == 1 else f"{len(deleted)} trials were"
+        undo_row(f"{told} deleted.", "lab_undo", partial(_undo, bench))
 
 
 def actions(bench: Workbench, trial: Trial) -> None:

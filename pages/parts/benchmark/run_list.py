@@ -1,5 +1,7 @@
 """List of the newest runs: opens any of them, offers a new plan, and imports files of other tools."""
 
+from functools import partial
+
 import streamlit as st
 
 from engine.bench.planning.plan import Question
@@ -7,6 +9,7 @@ from engine.runs import RunRecord, RunSummary
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts.benchmark import run_state
+from pages.parts.notice import undo_row
 from pages.parts.plain import plain
 from pages.parts.units import moment
 
@@ -52,16 +55,7 @@ def interrupted(bench: Workbench, run: RunRecord | None) -> None:
 def undo(bench: Workbench) -> None:
     """Offer to undo this tab's last deletion of a run."""
     if st.session_state.get(run_state.DELETED):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.caption("The run was deleted.", width="content")
-            st.button(
-                "Undo",
-                icon=":material/undo:",
-                type="tertiary",
-                key="run_undo",
-                on_click=run_state.undelete,
-                args=(bench,),
-            )
+        undo_row("The run was deleted.", "run_undo", partial(run_state.undelete, bench))
 
 
 def _label(one: RunSummary) -> str:

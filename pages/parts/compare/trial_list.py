@@ -1,5 +1,7 @@
 """List of saved comparisons: opens any of them, renames, deletes with undo."""
 
+from functools import partial
+
 import streamlit as st
 
 from engine.comparing.arms import ComparisonRecord, ComparisonSummary
@@ -7,7 +9,7 @@ from engine.errors import EngineError
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts.compare import trial_state
-from pages.parts.notice import notice
+from pages.parts.notice import notice, undo_row
 from pages.parts.plain import plain
 from pages.parts.units import moment
 
@@ -35,9 +37,8 @@ def show(bench: Workbench, record: ComparisonRecord | None, *, is_running: bool)
                     on_click=_open, args=(one.id,),
                 )  # fmt: skip
     if st.session_state.get(trial_state.DELETED):
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.caption("The comparison was deleted; its trials are still in the history.", width="content")
-            st.button("Undo", icon=":material/undo:", type="tertiary", key="arms_undo", on_click=_undo, args=(bench,))
+        told = "The comparison was deleted; its trials are still in the history."
+        undo_row(told, "arms_undo", partial(_undo, bench))
 
 
 def _actions(bench: Workbench, record: ComparisonRecord, *, is_running: bool) -> None:

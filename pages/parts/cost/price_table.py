@@ -1,6 +1,7 @@
 """Price table: edited in place and saved if valid, exported and imported as CSV."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ from engine.cost import PRICE_FIELDS, Price, price_from_row, read_prices, write_
 from engine.cost.prices import KINDS
 from engine.errors import ConfigError, EngineError
 from engine.workbench import Workbench, costing
-from pages.parts.notice import attempt, notice
+from pages.parts.notice import attempt, notice, undo_row
 from pages.parts.plain import plain
 
 EDITOR, FILE = "cost_prices_", "cost_price_file"
@@ -72,14 +73,8 @@ def _failure(key: str) -> None:
 def _undo(bench: Workbench, prices: Sequence[Price]) -> None:
     """Offer to undo a replacement of the table, until the new table is changed."""
     told, by = st.session_state.get(REPLACED, ("", None))
-    if by != prices:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(told, width="content")
-        st.button(
-            "Undo", icon=":material/undo:", type="tertiary", key="cost_prices_undo",
-            on_click=attempt, args=(ERROR, lambda: _restore(bench)),
-        )  # fmt: skip
+    if by == prices:
+        undo_row(told, "cost_prices_undo", partial(attempt, ERROR, lambda: _restore(bench)))
 
 
 def _edit(bench: Workbench, prices: Sequence[Price]) -> None:

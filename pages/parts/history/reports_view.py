@@ -16,7 +16,7 @@ from pages.parts.benchmark.charts import draw
 from pages.parts.history import tables, view
 from pages.parts.history.report_file import report_html
 from pages.parts.history.report_parts import Part, paragraphs, part_of
-from pages.parts.notice import notice
+from pages.parts.notice import notice, undo_row
 from pages.parts.plain import plain
 from pages.parts.units import local_time
 
@@ -136,14 +136,9 @@ def _delete(history: History, report: Report) -> None:
 
 def _undo(history: History) -> None:
     deleted: Report | None = st.session_state.get(DELETED)
-    if deleted is None:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(f"The report {plain(deleted.name)} was deleted.", width="content")
-        st.button(
-            "Undo", icon=":material/undo:", type="tertiary", key=f"{KEY}undo", on_click=view.act,
-            args=(lambda: history.reports.restore(st.session_state.pop(DELETED).id),),
-        )  # fmt: skip
+    if deleted is not None:
+        restore = partial(view.act, lambda: history.reports.restore(st.session_state.pop(DELETED).id))
+        undo_row(f"The report {plain(deleted.name)} was deleted.", f"{KEY}undo", restore)
 
 
 def _text(block: Block) -> None:

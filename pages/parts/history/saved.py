@@ -1,10 +1,13 @@
 """Saved views: filter sets under a name, opened by one click, renamed, deleted with undo."""
 
+from functools import partial
+
 import streamlit as st
 
 from engine.history import History
 from engine.history.saved_views import NAME_CHARACTERS, SavedView
 from pages.parts.history import view
+from pages.parts.notice import undo_row
 from pages.parts.plain import plain
 
 CHOSEN, NAME, NEW_NAME, DELETED = "history_saved", "history_saved_name", "history_saved_new", "history_saved_deleted"
@@ -78,11 +81,6 @@ def _delete(history: History, one: SavedView) -> None:
 
 def _undo(history: History) -> None:
     deleted: SavedView | None = st.session_state.get(DELETED)
-    if deleted is None:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(f"The view {plain(deleted.name)} was deleted.", width="content")
-        st.button(
-            "Undo", icon=":material/undo:", type="tertiary", key="history_undo_view", on_click=view.act,
-            args=(lambda: history.views.restore(st.session_state.pop(DELETED)),),
-        )  # fmt: skip
+    if deleted is not None:
+        restore = partial(view.act, lambda: history.views.restore(st.session_state.pop(DELETED)))
+        undo_row(f"The view {plain(deleted.name)} was deleted.", "history_undo_view", restore)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import streamlit as st
@@ -14,6 +15,7 @@ from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts import exports
 from pages.parts.history import by_meaning, reports_view, view
+from pages.parts.notice import undo_row
 
 KEY = "history_do_"
 KINDS: dict[Kind, BlockKind] = {"run": "run", "trial": "trial"}
@@ -60,15 +62,10 @@ def show(bench: Workbench, history: History, chosen: Chosen) -> None:
 def undo(bench: Workbench) -> None:
     """Show the last deletion and offer to undo it."""
     deleted: view.Deleted | None = st.session_state.get(view.DELETED)
-    if deleted is None:
-        return
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+    if deleted is not None:
         verb = "was" if len(deleted.ids) == 1 else "were"
-        st.caption(f"{counted(len(deleted.ids), deleted.kind)} {verb} deleted.", width="content")
-        st.button(
-            "Undo", icon=":material/undo:", type="tertiary", key="history_undo", on_click=view.act,
-            args=(lambda: _restore(bench),),
-        )  # fmt: skip
+        told = f"{counted(len(deleted.ids), deleted.kind)} {verb} deleted."
+        undo_row(told, "history_undo", partial(view.act, lambda: _restore(bench)))
 
 
 def _open(chosen: Chosen) -> None:
