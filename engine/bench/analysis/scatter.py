@@ -55,15 +55,16 @@ def scatter_of(samples: Samples, metric: str) -> Scatter:
     is_own = _is_undisturbed(samples) & np.isfinite(samples[metric])
     cells, num = np.unique(samples["cell"][is_own], return_counts=True)
     is_repeated = is_own & np.isin(samples["cell"], cells[num > 1])
-    distances = np.abs(ratios_of(samples, metric)[is_repeated] - 1)
+    ratios = ratios_of(samples, metric)
+    distances = np.abs(ratios[is_repeated] - 1)
     spread = _OF_MAD * float(np.median(distances)) if len(distances) else math.nan
-    return Scatter(spread, int((kinds_of(samples, metric) == KINDS.index("stray")).sum()), int(is_own.sum()))
+    return Scatter(spread, int((kinds_of(samples, ratios) == KINDS.index("stray")).sum()), int(is_own.sum()))
 
 
-def kinds_of(samples: Samples, metric: str) -> npt.NDArray[np.int8]:
-    """Return the kind of each sample as an index into KINDS, shape (n,)."""
+def kinds_of(samples: Samples, ratios: npt.NDArray[np.float64]) -> npt.NDArray[np.int8]:
+    """Return the kind of each sample as an index into KINDS, shape (n,); ratios (n,): as `ratios_of` returns them."""
     kinds = np.full(len(samples), KINDS.index("steady"), np.int8)
-    kinds[np.abs(ratios_of(samples, metric) - 1) > STRAY_SHARE] = KINDS.index("stray")
+    kinds[np.abs(ratios - 1) > STRAY_SHARE] = KINDS.index("stray")
     for flag, kind in _OF_FLAGS.items():
         kinds[samples["flag"] == FLAGS.index(flag)] = KINDS.index(kind)
     kinds[samples["is_replaced"]] = KINDS.index("replaced")

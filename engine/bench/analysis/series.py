@@ -226,11 +226,12 @@ def strip(samples: Samples, metric: str) -> Strip:
     elapsed_s = np.cumsum(np.minimum(np.diff(started, prepend=started[:1]), LONGEST_GAP_S))
     num_out = int((~counted).sum())
     finding = f"{num_out:,} of {len(rows):,} samples excluded" if num_out else "All samples included"
+    ratios = ratios_of(samples, metric)
     return Strip(
         (elapsed_s / 60).astype(np.float32),
-        ratios_of(samples, metric)[rows].astype(np.float32),
+        ratios[rows].astype(np.float32),
         samples["cell"][rows],
-        kinds_of(samples, metric)[rows],
+        kinds_of(samples, ratios)[rows],
         counted,
         finding,
     )

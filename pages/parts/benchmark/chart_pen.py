@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import plotly.io
 import streamlit  # noqa: F401  registers the template whose colours the browser fills in
 
-from engine.bench.analysis.scatter import KINDS, Kind, kinds_of
+from engine.bench.analysis.scatter import KINDS, Kind, kinds_of, ratios_of
 from engine.bench.analysis.series import Point
 from engine.bench.analysis.summary import CellSummary
 from engine.runs import RunRecord
@@ -161,7 +161,8 @@ class Pen:
         self, figure: go.Figure, run: RunRecord, metric: str, cells: Iterable[CellSummary], *, is_lying: bool = False
     ) -> None:
         self._figure, self._run, self._metric, self._is_lying = figure, run, metric, is_lying
-        self._kinds, self._is_counted = kinds_of(run.samples, metric), is_counted(run.samples)
+        self._kinds = kinds_of(run.samples, ratios_of(run.samples, metric))
+        self._is_counted = is_counted(run.samples)
         of_metric = METRICS_BY_NAME[metric]
         values = [cell.metrics[metric].value for cell in cells]
         self.scale = scale_of(of_metric.unit, max((value for value in values if math.isfinite(value)), default=0.0))

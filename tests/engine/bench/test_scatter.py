@@ -15,7 +15,7 @@ METRIC = "tokens_per_s"
 
 
 def kinds(samples: Samples) -> list[str]:
-    return [KINDS[number] for number in kinds_of(samples, METRIC).tolist()]
+    return [KINDS[number] for number in kinds_of(samples, ratios_of(samples, METRIC)).tolist()]
 
 
 def test_a_sample_is_told_by_what_made_it_differ() -> None:

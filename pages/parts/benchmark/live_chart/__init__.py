@@ -11,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from engine.bench.analysis.explanation import baseline_role
-from engine.bench.analysis.scatter import KINDS, kinds_of
+from engine.bench.analysis.scatter import KINDS, kinds_of, ratios_of
 from engine.bench.analysis.summary import CellSummary, Summary
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
@@ -39,7 +39,7 @@ def data_of(run: RunRecord, summary: Summary, now: int | None) -> dict[str, Any]
     """
     metric = METRICS_BY_NAME[summary.main_metric]
     samples = run.samples[-MOST_DOTS:]
-    values, kinds = samples[metric.name], kinds_of(samples, metric.name)
+    values, kinds = samples[metric.name], kinds_of(samples, ratios_of(samples, metric.name))
     largest = max((value for value in values.tolist() if math.isfinite(value)), default=0.0)
     scale = scale_of(metric.unit, largest)
     able = [cell for cell in summary.cells if cell.status != "refused"]
