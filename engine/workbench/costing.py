@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from engine.bench.analysis.disturbance import basis
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import CellSummary, medians_of
@@ -18,7 +16,6 @@ from engine.cost.documents import OnFile
 from engine.cost.prices import MOST_BYTES, check_unique
 from engine.errors import ConfigError
 from engine.files import open_regular, read_regular, write_whole
-from engine.machine.cores import allowed_cores, cpu_name
 from engine.protocol import Engine
 from engine.reference import NOTED_BY_HAND, REFERENCE, embedding_timings, noted_throughputs, reference_runs
 from engine.runs import IMPORTED_ROW, RunRecord, machine_label, quantisation_in
@@ -26,6 +23,7 @@ from engine.settings import shipped_folder
 from engine.stats import Interval
 from engine.tasks import Task
 from engine.workbench import Workbench
+from engine.workbench.machine_card import own_machine
 
 PRICES, PRICES_BEFORE = "prices.csv", "prices-before.csv"
 """File names of the user's price table and of the one it replaced."""
@@ -59,8 +57,7 @@ def rates_of(runs: Iterable[RunRecord]) -> list[Rate]:
 
 def this_machine() -> str:
     """Return the name under which runs of this machine are listed: its processor, with the cores that it may use."""
-    machine = {"cpu": cpu_name(), "allowed_cores": allowed_cores(), "threads": psutil.cpu_count()}
-    return machine_label(machine) or UNKNOWN_MACHINE
+    return own_machine() or UNKNOWN_MACHINE
 
 
 def reference_rates() -> list[Rate]:
