@@ -1,10 +1,9 @@
 """Sketch of a run's answer, shown beside a plan while its question has no run yet."""
 
-import base64
-
 import streamlit as st
 
 from engine.bench.planning.plan import Question
+from pages.parts.images import data_address
 
 TOLD: dict[Question, str] = {
     "speed": "After the run: the best configuration beside the control, and speed by the number of sequences.",
@@ -30,9 +29,8 @@ STYLE = """<style>
 
 def show(question: Question) -> None:
     """Draw the sketch with what it will be."""
-    source = base64.b64encode(picture(question).encode()).decode()
     st.html(
-        f'{STYLE}<figure class="run-sketch"><img alt="Sketch of a chart" src="data:image/svg+xml;base64,{source}">'
+        f'{STYLE}<figure class="run-sketch"><img alt="Sketch of a chart" src="{data_address(picture(question))}">'
         f"<figcaption>{TOLD[question]}</figcaption></figure>"
     )
 

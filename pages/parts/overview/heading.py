@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages.parts.overview.sparkline import data_address
+from pages.parts.images import data_address
 
 HERE = Path(__file__).parent
 ICON = HERE.parent / "icon.svg"

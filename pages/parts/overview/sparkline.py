@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from html import escape
-from urllib.parse import quote
 
 from engine.palette import SURPRISE, surprise_band
 from engine.units import counted, digits
+from pages.parts.images import data_address
 
 FULL_BITS = 10.0
 """Surprise of a bar of full height."""
@@ -21,11 +21,6 @@ def sparkline(bits: Sequence[float], num_tokens: int) -> str:
     """Return the picture as HTML, with its text for screen readers. bits: of each bar, NaN where nothing is known."""
     told = escape(_told(bits, num_tokens))
     return f'<img class="ov-spark" alt="{told}" src="{data_address(_drawn(bits))}">'
-
-
-def data_address(svg: str) -> str:
-    """Return the address of an image with this content: Streamlit takes SVG elements out of HTML, but not images."""
-    return f"data:image/svg+xml,{quote(svg)}"
 
 
 def _drawn(bits: Sequence[float]) -> str:
