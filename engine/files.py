@@ -125,6 +125,13 @@ def open_partial(path: Path) -> BinaryIO:
     return cast(BinaryIO, file)
 
 
+def write_all(file: BinaryIO, block: bytes) -> None:
+    """Write a whole block to an unbuffered file, which may take a part of it at a time."""
+    rest = memoryview(block)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
 @contextmanager
 def writing_whole(path: Path) -> Iterator[BinaryIO]:
     """Write a temporary file that replaces `path` when the block succeeds and is removed when it fails.

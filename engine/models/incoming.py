@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import DownloadError
-from engine.files import open_partial, open_regular
+from engine.files import open_partial, open_regular, write_all
 from engine.models.hub import RemoteFile
 
 _BLOCK = 1 << 20
@@ -50,9 +50,7 @@ class Incoming:
             raise DownloadError(
                 f"{self._file.path}: more than its {self._file.size:,} bytes arrived; they were discarded. Try again."
             )
-        rest = memoryview(block)
-        while rest:
-            rest = rest[self._kept.write(rest) :]
+        write_all(self._kept, block)
         self._hasher.update(block)
         self.num_bytes += len(block)
 

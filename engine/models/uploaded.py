@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import ConfigError, ModelError
-from engine.files import SPARE_BYTES, open_partial
+from engine.files import SPARE_BYTES, open_partial, write_all
 from engine.models.gguf import read_model
 from engine.models.header import FIRST_PART_NAME, OTHER_PART_NAME
 from engine.units import quantity
@@ -77,9 +77,7 @@ def _copy(file: BinaryIO, kept: BinaryIO, target: Path) -> None:
             )
         if shutil.disk_usage(target.parent).free < len(block) + SPARE_BYTES:
             raise ModelError(f"The disk of {target.parent} has too little room for {target.name}.")
-        rest = memoryview(block)
-        while rest:
-            rest = rest[kept.write(rest) :]
+        write_all(kept, block)
     os.fsync(kept.fileno())
 
 
