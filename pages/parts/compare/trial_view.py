@@ -24,8 +24,10 @@ def show(bench: Workbench) -> None:
     st.session_state.setdefault(trial_state.SETUP, record is None)
     with st.container(horizontal=True, gap="small"):
         _setup(bench)
-        _run_button(bench, running, is_running=is_running)
-    _remarks(bench, record, running)
+        plan = _plan()
+        missing = _missing(bench, plan)
+        _run_button(bench, running, missing, is_running=is_running)
+    _remarks(bench, record, plan, missing if running is None else "")
     trial_results.show(bench, record, is_running=is_running)
     trial_list.show(bench, record, is_running=is_running)
 
@@ -79,7 +81,7 @@ def _plan() -> ComparisonPlan | EngineError:
         return error
 
 
-def _run_button(bench: Workbench, running: CompareRun | None, *, is_running: bool) -> None:
+def _run_button(bench: Workbench, running: CompareRun | None, missing: str, *, is_running: bool) -> None:
     if is_running:
         st.button(
             "Stop", type="primary", icon=":material/stop:", key="arms_stop", width=BUTTON_WIDTH,
@@ -88,14 +90,13 @@ def _run_button(bench: Workbench, running: CompareRun | None, *, is_running: boo
         return
     st.button(
         "Run", type="primary", icon=":material/play_arrow:", shortcut="Ctrl+Enter", key="arms_run", width=BUTTON_WIDTH,
-        disabled=running is not None or bench.model.is_loading or bool(_missing(bench)), on_click=trial_state.run,
+        disabled=running is not None or bench.model.is_loading or bool(missing), on_click=trial_state.run,
         args=(bench,),
     )  # fmt: skip
 
 
-def _missing(bench: Workbench) -> str:
+def _missing(bench: Workbench, plan: ComparisonPlan | EngineError) -> str:
     """Return why the loaded model cannot answer for a variant that uses it; empty if it can or is still loading."""
-    plan = _plan()
     if isinstance(plan, EngineError) or bench.model.is_loading or all(arm.model for arm in plan.arms):
         return ""
     try:
@@ -105,10 +106,11 @@ def _missing(bench: Workbench) -> str:
     return ""
 
 
-def _remarks(bench: Workbench, record: ComparisonRecord | None, running: CompareRun | None) -> None:
+def _remarks(
+    bench: Workbench, record: ComparisonRecord | None, plan: ComparisonPlan | EngineError, missing: str
+) -> None:
     """Draw why Run cannot start, what else the reader should know before it does, and errors."""
-    plan = _plan()
-    told = [_missing(bench)] if running is None else []
+    told = [missing]
     if isinstance(plan, SettingError):
         told.append(f"Fix {plan.label} to run.")
     elif isinstance(plan, EngineError):
