@@ -40,9 +40,9 @@ def answer(
 
 
 def answer_here(estimates: Iterable[Estimate]) -> Answer | None:
-    """Tell what the fastest configuration of this machine takes and costs; None where it was not measured.
+    """Return time and cost of this machine's fastest configuration as a sentence; None where it was not measured.
 
-    Where its hours are unknown, the bounds are told.
+    Where its hours are unknown, the sentence has their bounds.
     """
     own = fastest_first(one for one in estimates if one.rate.is_here)
     if not own:

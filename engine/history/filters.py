@@ -26,10 +26,10 @@ class Filter(Spec):
     text: each of its words must occur in the name, sentence, note or tags of a run, or in the prompt, messages, output,
     note or tags of a trial. models, quantisations, machines (hashes of fingerprints), questions, origins, statuses: any
     of these; a trial has no machine and no question, its origin is its label and its status the finish reason. tags:
-    all of these. since, until: first and last day, in local time. days: the last so many days, of which today is the
-    last; 0: any. ranges: name -> (low, high), None for an open end, of
-    numbers among the settings of a configuration (all of the same one), or among a trial's sampling parameters and
-    figures. is_starred: only those with a star. has_archived: archived ones as well; only_archived: nothing else.
+    all of these. since, until: first and last day, in local time. days: number of days up to today, 0 for any time.
+    ranges: name -> (low, high), None for an open end, of numbers among the settings of a configuration (all of the same
+    one), or among a trial's sampling parameters and figures. is_starred: only those with a star. has_archived: archived
+    ones as well; only_archived: nothing else.
     """
 
     text: str = ""

@@ -82,7 +82,7 @@ def _copy(file: BinaryIO, kept: BinaryIO, target: Path) -> None:
 
 
 def _check(partial: Path, target: Path) -> None:
-    """Raise ModelError, with the name that the person knows, unless the file is a usable model."""
+    """Raise ModelError, which names the uploaded file, unless it is a usable model."""
     try:
         read_model(partial)
     except ModelError as error:

@@ -220,7 +220,7 @@ def name(one: Estimate, among: Iterable[Estimate]) -> str:
 
 
 def as_time(hours: float) -> str:
-    """Return a time given in hours as people say it: 2 h 10 min."""
+    """Format a time given in hours: 2 h 10 min."""
     return time_taken(hours * HOUR_S)
 
 

@@ -177,7 +177,7 @@ def _times(hours: Iterable[float]) -> pd.Series:
 
 
 def _span(hours: Interval) -> str | None:
-    """Return both ends of a time; None where they are unknown, or no different when told."""
+    """Return both ends of a time; None where they are unknown, or equal once rounded."""
     low, high = charts.as_time(hours.low), charts.as_time(hours.high)
     if hours.low == 0:
         return f"up to {high}"

@@ -37,7 +37,7 @@ def open_view() -> str:
 
 
 def view_control() -> None:
-    """Draw the four views; each opens as it was left."""
+    """Draw the choice of a view; each opens as it was left."""
     st.segmented_control(
         "View", VIEWS, format_func=VIEWS.__getitem__, key=CONTROL, required=True, on_change=_choose,
         label_visibility="collapsed",

@@ -76,7 +76,7 @@ def _conditions(card: MachineCard | None) -> None:
     if card is None:
         st.caption(
             "One button measures memory bandwidth, and the loaded model with 1 to 16 users. The card stays here, and "
-            "goes out as text, image or page."
+            "can be shared as text, image or page."
         )
     else:
         st.markdown(f"**{plain(card.title)}**")

@@ -1,4 +1,4 @@
-"""Models described in words: what people type is the model they mean; what is missing or cannot be is said."""
+"""Models described in words: which model a text means, and the errors for what is missing or cannot be planned."""
 
 import pytest
 
