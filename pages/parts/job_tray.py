@@ -9,11 +9,12 @@ from streamlit.navigation.page import Page
 from engine.models.details import readable
 from engine.tasks import Task
 from engine.workbench import Workbench, current
+from pages.parts import task_progress
 from pages.parts.models import file_task, place
 from pages.parts.plain import plain
 from pages.parts.prompt_lab import diff_address
 
-REFRESH_S, WHILE_MEASURING_S, PROGRESS_REFRESH_S = 1.0, 5.0, 0.4
+REFRESH_S, WHILE_MEASURING_S = 1.0, 5.0
 OVERVIEW, LAB, BENCHMARK, COMPARE = "overview", "prompt_lab", "benchmark", "compare"
 HISTORY, MODELS, EMBEDDINGS = "history", "models", "embeddings"
 """Pages on which running tasks can be watched."""
@@ -21,7 +22,6 @@ HISTORY, MODELS, EMBEDDINGS = "history", "models", "embeddings"
 SWEEPS = {
     "speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users", "embedding": "Embeddings"
 }  # fmt: skip
-UNKNOWN = "estimating time left…"
 
 
 class Job(NamedTuple):
@@ -79,37 +79,6 @@ def jobs(bench: Workbench) -> Iterator[Job]:
         yield Job("Comparison of models", "", LAB, diff_address.query(diff), diff)
 
 
-def left(task: Task[Any]) -> str:
-    """Return the remaining time of a task, or what it waits for, in words."""
-    if task.is_stopped:
-        return "stopping"
-    return f"waiting for: {task.waits_for}" if task.waits_for else task.progress.left or UNKNOWN
-
-
-def bar(task: Task[Any] | None, key: str) -> None:
-    """Draw the current step, the remaining time, and Stop; nothing without a task."""
-    if task is not None:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            st.progress(task.share, plain(f"{task.name} · {left(task)}"))
-            st.button("Stop", icon=":material/stop:", type="tertiary", key=key, on_click=task.stop)
-
-
-def has_ended(task: Task[Any], key: str, within_s: float) -> bool:
-    """Return whether a task ends within some seconds; if not, draw progress and Stop, and rerun the page at its end."""
-    if task.wait(within_s):
-        return True
-    _progress(task)
-    st.button("Stop", key=key, icon=":material/stop:", on_click=task.stop)
-    return False
-
-
-@st.fragment(run_every=PROGRESS_REFRESH_S)
-def _progress(task: Task[Any]) -> None:
-    if not task.is_running:
-        st.rerun()
-    st.progress(task.share, plain(f"{task.doing} · {left(task)}"))
-
-
 def _follow(pages: Mapping[str, Page], begun: list[Job]) -> None:
     """Draw the tasks that ran when the page was drawn, and those started since."""
     now = {job.title: job for job in jobs(current())}
@@ -129,5 +98,5 @@ def _draw(page: Page, job: Job) -> None:
     st.page_link(page, label=plain(job.line), icon=":material/speed:", width="stretch", query_params=job.query)
     st.progress(job.task.share)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(plain(left(job.task)), width="stretch")
+        st.caption(plain(task_progress.left(job.task)), width="stretch")
         st.button("Stop", key=f"tray_stop_{job.title}", type="tertiary", on_click=job.task.stop)

@@ -8,14 +8,14 @@ import streamlit as st
 
 from engine.comparing.branch_tree import Branch, branches_of
 from engine.errors import ConfigError
-from engine.units import counted, duration
+from engine.units import counted
 from engine.workbench import Workbench
 from engine.workbench.probable_manager import Probable, ProbableTask
 from engine.workbench.trials import Trial
-from pages.parts import prompt_state
+from pages.parts import prompt_state, task_progress
 from pages.parts.branches import share
 from pages.parts.notice import attempt, notice
-from pages.parts.plain import plain, visible
+from pages.parts.plain import visible
 from pages.parts.token_strip import Branches, BranchRow
 
 HEADS = (("label", "Continuation"), ("number", "p"), ("number", "total p"), ("number extra", "tokens"))
@@ -23,7 +23,6 @@ HELP = (
     "p: the model's probability of the branch's first token, given the text before it. total p: of the whole "
     "continuation up to the end of the branch, from the token that was chosen. Click a row to go on from it."
 )
-REFRESH_S = 0.5
 TEXT_WIDTH = 160
 
 
@@ -46,7 +45,7 @@ def show(bench: Workbench, trial: Trial | None) -> None:
         return
     if task.is_running:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            _progress(bench)
+            task_progress.follow(task, task.name)
             st.button(
                 "Stop", icon=":material/stop:", type="tertiary", key="lab_stop_probable", on_click=bench.probable.stop
             )
@@ -57,15 +56,6 @@ def show(bench: Workbench, trial: Trial | None) -> None:
         "Close the most probable continuations", icon=":material/close:", type="tertiary", key="lab_close_probable",
         on_click=bench.probable.dismiss,
     )  # fmt: skip
-
-
-@st.fragment(run_every=REFRESH_S)
-def _progress(bench: Workbench) -> None:
-    task = bench.probable.last
-    if task is None or not task.is_running:
-        st.rerun()
-    left = "" if task.left_s is None else f" · {duration(task.left_s)} left"
-    st.progress(task.share, plain(f"{task.name}: {task.doing}{left}"))
 
 
 def tree(bench: Workbench, trial: Trial | None) -> Branches | None:

@@ -14,6 +14,7 @@ from engine.exchange.text_files import shipped_texts
 from engine.workbench import Workbench, backend_manager
 from engine.workbench.backend_manager import BackendManager
 from engine.workbench.machine_lease import MachineLease
+from pages.parts import task_progress
 from tests.pages.app import HOSTILE, open_page, press, said
 
 
@@ -93,6 +94,7 @@ def test_a_measurement_shows_progress_and_stop_and_its_failure(
     bench.backends.start("")
     run = bench.backends.running
     at = page()
+    assert [bar.proto.text for bar in at.main.get("progress")] == [f"Measuring · {task_progress.UNKNOWN}"]
     assert "Stop" in [button.label for button in at.main.button]
     assert "torch" in rows(at)
     press(at, "embed_measure_stop")

@@ -16,7 +16,7 @@ from engine.tasks import Task, TaskRunner
 from engine.workbench import Workbench
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_files import FileTask, ModelFiles
-from pages.parts import job_tray
+from pages.parts import job_tray, task_progress
 from tests.pages.app import frame
 from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.scripted_task import ScriptedTask
@@ -90,11 +90,11 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
     put(monkeypatch, bench, "importing", ScriptedTask("Importing a.zip", 0.75, left_s=3.0))
     manager.background.start(ScriptedTask("Measuring this machine", 0.5, left_s=120.0))
     found = {job.title: job for job in job_tray.jobs(bench)}
-    assert {title: (job.line, job.page, job_tray.left(job.task)) for title, job in found.items()} == {
+    assert {title: (job.line, job.page, task_progress.left(job.task)) for title, job in found.items()} == {
         "Benchmark": ("Sweep · 1 sample", "benchmark", "2 min left"),
-        "Comparison": ("2 of 8 trials, loading b.gguf", "compare", job_tray.UNKNOWN),
+        "Comparison": ("2 of 8 trials, loading b.gguf", "compare", task_progress.UNKNOWN),
         "Fetching": ("someone/model · 1.00 MB of 4.00 MB", "models", "75 s left"),
-        "Load order": ("Loading b.gguf, 2 of 3", "models", job_tray.UNKNOWN),
+        "Load order": ("Loading b.gguf, 2 of 3", "models", task_progress.UNKNOWN),
         "Embedding backends": ("onnx", "embeddings", "20 s left"),
         "Search by meaning": ("30 of 120 texts", "history", "9 s left"),
         "In the background": ("Measuring this machine", "benchmark", "2 min left"),
@@ -103,9 +103,9 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
     assert found["Comparison"].query == {"comparison": "an-id"}
     assert found["Load order"].query == {"view": "order", "model": "/m/a.gguf", "second": "/m/b.gguf"}
     compared.waits_for = "A benchmark"
-    assert job_tray.left(compared) == "waiting for: A benchmark"
+    assert task_progress.left(compared) == "waiting for: A benchmark"
     for job in found.values():
         job.task.stop()
-        assert job_tray.left(job.task) == "stopping"
+        assert task_progress.left(job.task) == "stopping"
         assert job.task.wait(WITHIN_S)
     assert list(job_tray.jobs(bench)) == []

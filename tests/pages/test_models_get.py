@@ -20,7 +20,7 @@ from engine.settings import Settings
 from engine.units import quantity
 from engine.workbench import Workbench
 from engine.workbench.model_files import ModelFiles
-from pages.parts.models import file_task, get_view, library_view
+from pages.parts.models import get_view, library_view
 from pages.parts.plain import plain
 from tests.engine.models.hub_server import BLOCK, Hub, by_default, serving, without_login
 from tests.pages.app import address, open_page, primary
@@ -164,7 +164,8 @@ def test_a_download_shows_how_far_it_is_and_stops(hub: Hub, files: ModelFiles) -
     task = files.task
     assert task is not None and task.is_running
     assert at.button(key="models_get").disabled
-    assert "Fetching" in file_task.told(task) and "300" in file_task.told(task)
+    (line,) = [bar.proto.text for bar in at.main.get("progress")]
+    assert line.startswith(plain("Fetching ")) and "300" in line
     at.button(key="models_file_stop").click()
     at.run()
     hub.pace.set()

@@ -6,7 +6,7 @@ import streamlit as st
 
 from engine.workbench import Workbench
 from engine.workbench.bench_manager import WAITING
-from pages.parts import job_tray
+from pages.parts import task_progress
 from pages.parts.benchmark import run_state
 from pages.parts.models import file_task
 from pages.parts.notice import notice
@@ -56,4 +56,4 @@ def _progress(bench: Workbench) -> None:
         if running is not None:
             run_state.show_run(running.run_id)
         st.rerun()
-    job_tray.bar(task, "bench_background_stop")
+    task_progress.bar(task, "bench_background_stop")

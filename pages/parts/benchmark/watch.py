@@ -12,7 +12,7 @@ from engine.machine.noise import OTHER_SHARE, STEAL_SHARE
 from engine.runs import RunRecord
 from engine.units import NOT_MEASURED, cores, percent, quantity
 from engine.workbench import Workbench
-from pages.parts import job_tray
+from pages.parts import task_progress
 from pages.parts.benchmark import run_state
 from pages.parts.benchmark.live_chart import live_chart
 from pages.parts.labels import calm_sign
@@ -59,7 +59,7 @@ def _follow(bench: Workbench, run_id: str, labels: Mapping[int, str]) -> None:
         st.rerun()
     task, progress = bench.bench.task, running.progress
     if task is not None:
-        st.progress(task.share, f"{task.doing} · {job_tray.left(task)}")
+        st.progress(task.share, plain(task_progress.line(task)))
     now = [labels.get(progress.cell, "") if progress.cell is not None else "", progress.message]
     st.caption(plain(" · ".join(part for part in now if part)) or "Starting")
     if running.failure is not None:

@@ -14,7 +14,7 @@ from engine.units import quantity
 from engine.workbench import Workbench
 from engine.workbench.comparison_manager import figures
 from engine.workbench.trials import Trial
-from pages.parts import address, job_tray
+from pages.parts import address, task_progress
 from pages.parts.beside_inspector import beside_inspector
 from pages.parts.compare import alike, trial_actions, trial_answers, trial_arms, trial_state
 from pages.parts.compare.trial_file import as_file
@@ -229,7 +229,7 @@ def _follow(bench: Workbench, comparison_id: str, row: int, shown: Sequence[str]
     record = bench.compare.comparison(comparison_id)
     if [record.of(arm, row)[0].trial_id for arm in range(len(record.plan.arms))] != shown:
         st.rerun()
-    st.progress(running.share, plain(f"{running.doing} · {job_tray.left(running)}"))
+    st.progress(running.share, plain(task_progress.line(running)))
 
 
 def _facts(column: Column, likeness: str | None, *, is_running: bool) -> None:

@@ -10,7 +10,7 @@ from engine.errors import EngineError
 from engine.tasks import Task
 from engine.units import counted, digits
 from engine.workbench import Workbench, costing
-from pages.parts import job_tray
+from pages.parts import task_progress
 from pages.parts.benchmark.charts import draw
 from pages.parts.cost import asked, charts
 from pages.parts.notice import notice
@@ -66,7 +66,7 @@ def show(bench: Workbench) -> None:
 
 def _counting(task: Task[Counted], model: str) -> None:
     """Show the progress of the count, then keep its result or say why there is none."""
-    if not job_tray.has_ended(task, "cost_count_stop", AT_ONCE_S):
+    if not task_progress.has_ended(task, "cost_count_stop", AT_ONCE_S):
         return
     del st.session_state[COUNTING]
     if task.state == "done":

@@ -19,16 +19,14 @@ from engine.embedding.choice import (
 from engine.embedding.models import EmbeddingModel, find_model
 from engine.embedding.specs import AUTO
 from engine.errors import EngineError
-from engine.units import NOT_MEASURED, counted, duration
+from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench
-from engine.workbench.backend_manager import BackendRun
+from pages.parts import task_progress
 from pages.parts.address import bound
 from pages.parts.embeddings import asked
 from pages.parts.notice import attempt, notice
-from pages.parts.plain import plain
 from pages.parts.units import local_time
 
-REFRESH_S = 0.5
 WIDTH = 780
 REFUSED = "embed_refused"
 ABOUT = {kind.name: kind.about for kind in KINDS}
@@ -118,7 +116,8 @@ def _measuring(bench: Workbench, given: str, *, is_measured: bool) -> None:
     """Draw the start button, the progress and Stop, and the error of the last measurement."""
     run = bench.backends.last(given)
     if run is not None and run.is_running:
-        _follow(run)
+        task_progress.follow(run, "Measuring")
+        st.button("Stop", key="embed_measure_stop", icon=":material/stop:", on_click=run.stop)
         return
     st.button(
         "Measure again" if is_measured else "Measure", key="embed_measure", icon=":material/timer:",
@@ -128,12 +127,3 @@ def _measuring(bench: Workbench, given: str, *, is_measured: bool) -> None:
     error = st.session_state.pop(REFUSED, None) or (run.error if run is not None and run.state == "failed" else None)
     if error is not None:
         notice(error)
-
-
-@st.fragment(run_every=REFRESH_S)
-def _follow(run: BackendRun) -> None:
-    if not run.is_running:
-        st.rerun()
-    left = "" if run.left_s is None else f", {duration(run.left_s)} left"
-    st.progress(run.share, plain(f"Measuring {run.doing}{left}"))
-    st.button("Stop", key="embed_measure_stop", icon=":material/stop:", on_click=run.stop)

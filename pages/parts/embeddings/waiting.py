@@ -7,7 +7,7 @@ from engine.errors import EngineError
 from engine.workbench import Workbench
 from engine.workbench.embedding_manager import Embedded
 from engine.workbench.machine_lease import MachineBusy
-from pages.parts import job_tray
+from pages.parts import task_progress
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
@@ -25,7 +25,7 @@ def vectors(bench: Workbench, texts: tuple[str, ...], spec: EmbedSpec, *, is_que
         notice(error)
         return None
     key = "query" if is_query else "texts"
-    if not job_tray.has_ended(task, f"embed_stop_{key}", AT_ONCE_S):
+    if not task_progress.has_ended(task, f"embed_stop_{key}", AT_ONCE_S):
         return None
     if task.state == "done":
         return task.result()

@@ -14,7 +14,7 @@ from engine.step_parts import Floats
 from engine.units import counted, duration
 from engine.workbench import Workbench
 from engine.workbench.semantic_index import SPEC
-from pages.parts import job_tray
+from pages.parts import task_progress
 from pages.parts.embeddings import waiting
 from pages.parts.history import tables, view
 from pages.parts.history.listing import Listing
@@ -165,9 +165,8 @@ def _follow(bench: Workbench) -> None:
     reading = bench.meaning.reading
     if reading is None:
         st.rerun()
-    left = f"waiting for {reading.waits_for}" if reading.waits_for else job_tray.left(reading)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(reading.share, plain(f"Indexing {reading.doing} · {left}"))
+        st.progress(reading.share, plain(f"Indexing {task_progress.line(reading)}"))
         st.button("Stop", type="tertiary", icon=":material/stop:", key="history_stop", on_click=bench.meaning.stop)
 
 

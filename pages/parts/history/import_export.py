@@ -10,7 +10,7 @@ from engine.history.search import Found
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench
 from engine.workbench.import_manager import ImportManager
-from pages.parts import exports, job_tray
+from pages.parts import exports, task_progress
 from pages.parts.history import noted, tables, view
 from pages.parts.history.tables import Column
 from pages.parts.notice import notice
@@ -74,7 +74,7 @@ def told(bench: Workbench) -> None:
 def _progress(importing: ImportManager) -> None:
     if importing.running is None:
         st.rerun()
-    job_tray.bar(importing.running, "history_import_stop")
+    task_progress.bar(importing.running, "history_import_stop")
 
 
 def _ended(importing: ImportManager, *, is_waited_for: bool) -> None:

@@ -5,14 +5,13 @@ from collections.abc import Callable
 import streamlit as st
 
 from engine.models.details import readable
-from engine.units import duration
 from engine.workbench import Workbench
 from engine.workbench.model_files import FileTask, Kind
+from pages.parts import task_progress
 from pages.parts.models import place
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 
-REFRESH_S = 0.5
 ERROR = "models_file_error"
 DOING: dict[Kind, str] = {"get": "Fetching", "quantise": "Quantising", "synthesise": "Writing"}
 
@@ -26,7 +25,7 @@ def show(bench: Workbench) -> None:
     if task is None:
         return
     if task.is_running:
-        _progress(bench)
+        task_progress.follow(task, f"{DOING[task.kind]} {task.name}")
         _button("Stop", "stop", bench.files.stop)
     elif task.state == "done":
         _done(bench, task)
@@ -43,21 +42,6 @@ def is_free(bench: Workbench) -> bool:
     """Return True if a model may be downloaded or made now."""
     task = bench.files.task
     return not (task is not None and task.is_running) and not bench.machine.is_measuring
-
-
-def told(task: FileTask) -> str:
-    """Return the progress of a task, in one line."""
-    left = "" if task.left_s is None else f"{duration(task.left_s)} left"
-    facts = (f"{DOING[task.kind]} {task.name}", "stopping" if task.is_stopped else "", task.doing, left)
-    return " · ".join(fact for fact in facts if fact)
-
-
-@st.fragment(run_every=REFRESH_S)
-def _progress(bench: Workbench) -> None:
-    task = bench.files.task
-    if task is None or not task.is_running:
-        st.rerun()
-    st.progress(task.share, plain(told(task)))
 
 
 def _done(bench: Workbench, task: FileTask) -> None:

@@ -10,10 +10,9 @@ from engine.bench.measurement.load_order import LoadOrder
 from engine.machine.memory import available_memory
 from engine.models import ModelFile
 from engine.models.details import readable
-from engine.units import NOT_MEASURED, duration, quantity
+from engine.units import NOT_MEASURED, quantity
 from engine.workbench import Workbench
-from engine.workbench.load_order_manager import OrderRun
-from pages.parts import number_columns
+from pages.parts import number_columns, task_progress
 from pages.parts.address import bound
 from pages.parts.benchmark.charts import draw
 from pages.parts.models import file_task, order_charts, place
@@ -24,7 +23,6 @@ FIRST, SECOND = "model", "second"
 """Query parameters of the URL."""
 
 ERROR = "models_order_error"
-REFRESH_S = 0.5
 ABOUT = (
     "Both files are evicted from the page cache; then A, B and A again are loaded, each generating one token. The "
     "model in the model bar is unloaded meanwhile and loaded again afterwards."
@@ -43,7 +41,7 @@ def show(bench: Workbench) -> None:
     a, b = _choose(bench, files)
     run = bench.load_order.of(a.path, b.path)
     if run is not None and run.is_running:
-        _progress(bench, run)
+        task_progress.follow(run)
         st.button("Stop", icon=":material/stop:", key="order_stop", type="tertiary", on_click=run.stop)
         return
     _measure(bench, a, b)
@@ -109,19 +107,6 @@ def _measure(bench: Workbench, a: ModelFile, b: ModelFile) -> None:
         args=(ERROR, lambda: bench.load_order.start(a.path, b.path)),
     )  # fmt: skip
     st.caption(plain(f"{expectation(a, b, available_memory())} {ABOUT}"))
-
-
-@st.fragment(run_every=REFRESH_S)
-def _progress(bench: Workbench, run: OrderRun) -> None:
-    if not run.is_running:
-        st.rerun()
-    st.progress(run.share, plain(told(run)))
-
-
-def told(run: OrderRun) -> str:
-    """Return the progress of a measurement, in one line."""
-    left = "" if run.left_s is None else f"{duration(run.left_s)} left"
-    return " · ".join(part for part in ("stopping" if run.is_stopped else run.doing, left) if part)
 
 
 def _found(order: LoadOrder) -> None:

@@ -11,7 +11,7 @@ from engine.workbench.machine_card import MachineCard
 from engine.workbench.machine_card_manager import NAME
 from engine.workbench.machine_facts import Fact, Provenance, facts_of
 from engine.workbench.overview import machine_facts
-from pages.parts import job_tray
+from pages.parts import task_progress
 from pages.parts.models import file_task
 from pages.parts.notice import attempt, notice, of_this
 from pages.parts.overview import card_file
@@ -123,7 +123,7 @@ def _progress(bench: Workbench) -> None:
     if task is None:
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(task.share, plain(f"{task.doing} · {job_tray.left(task)}"))
+        st.progress(task.share, plain(task_progress.line(task)))
         st.button("Stop", icon=":material/stop:", type="tertiary", key="overview_stop", on_click=bench.cards.stop)
 
 

@@ -12,7 +12,7 @@ from engine.units import significant
 from engine.workbench import Workbench
 from engine.workbench.model_diffs import Diffed, Other
 from engine.workbench.trials import Trial
-from pages.parts import address, job_tray, prompt_state
+from pages.parts import address, prompt_state, task_progress
 from pages.parts.models import place
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
@@ -71,7 +71,7 @@ def show(bench: Workbench, trial: Trial, of: diff_address.Asked | None) -> None:
             )
         _choose(bench, trial, of)
         task = of.task
-        if task is None or not job_tray.has_ended(task, "lab_stop_diff", 0.0):
+        if task is None or not task_progress.has_ended(task, "lab_stop_diff", 0.0):
             return
         if task.state == "done":
             _figures(task.result())

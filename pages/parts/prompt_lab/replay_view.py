@@ -10,7 +10,7 @@ from engine.comparing.replay import Difference
 from engine.workbench import Workbench
 from engine.workbench.replays import Replayed
 from engine.workbench.trials import Trial
-from pages.parts import job_tray, number_columns, prompt_state
+from pages.parts import number_columns, prompt_state, task_progress
 from pages.parts.labels import token_text
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
@@ -36,7 +36,7 @@ def button(bench: Workbench, trial: Trial) -> None:
 def show(bench: Workbench, trial: Trial) -> None:
     """Draw the last replay of the trial: its progress with Stop, its outcome, or why there is none."""
     task = bench.replays.of(trial.id)
-    if task is None or not job_tray.has_ended(task, "lab_stop_replay", 0.0):
+    if task is None or not task_progress.has_ended(task, "lab_stop_replay", 0.0):
         return
     if task.state == "done":
         _outcome(task.result())
