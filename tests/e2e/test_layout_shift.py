@@ -80,3 +80,28 @@ def test_a_widget_that_never_comes_hides_the_others_only_for_a_moment(kept: Serv
     assert page.evaluate(STUCK) == "hidden"
     expect(heading).to_be_visible()
     page.close()
+
+
+NOTE_HEIGHTS = """() => {
+  window.heights = [];
+  new MutationObserver(() => {
+    const grid = document.querySelector(".st-key-axes_layout_grid");
+    if (grid) window.heights.push(grid.offsetHeight);
+  }).observe(document, { subtree: true, childList: true, attributes: true });
+}"""
+
+
+def test_the_layout_grid_has_its_height_before_its_script_has_drawn_it(kept: Server, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{kept.url}/benchmark?question=python")
+    setting = page.get_by_role("combobox", name="Vary another setting")
+    setting.wait_for()
+    is_settled(page)
+    page.evaluate(NOTE_HEIGHTS)
+    setting.click()
+    page.get_by_role("option", name="Layout", exact=True).click()
+    page.get_by_role("button", name="1×1", exact=True).wait_for()
+    is_settled(page)
+    heights = page.evaluate("heights")
+    page.close()
+    assert len(heights) > 1 and len(set(heights)) == 1, heights

@@ -4,16 +4,31 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from pages.parts.benchmark import layout_grid
-from pages.parts.benchmark.layout_grid import names, sizes
+from pages.parts.benchmark.layout_grid import STYLE, data_of, names, reserved, sizes
 
 PAGE = """<div id="host"></div><script type="module">{script}
   const host = document.getElementById("host");
   window.sent = [];
-  const data = {{ sizes: [1, 2, 3, 4], cores: 3, chosen: ["1x2"] }};
+  const data = {{ sizes: [1, 2, 3, 4], cores: 3, chosen: ["1x2"], isSmall: false }};
   window.draw = (chosen) => grid({{ data: {{ ...data, chosen }}, parentElement: host,
     setTriggerValue: (name, value) => window.sent.push([name, value]) }});
   window.draw(data.chosen);
+  window.mount = grid;
 </script>"""
+MOUNT = """([style, outer, data]) => {
+  const host = document.getElementById("host");
+  host.replaceChildren();
+  host.className = "st-key-grid";
+  const sheet = (content) => Object.assign(document.createElement("style"), { textContent: content });
+  document.head.append(sheet(outer));
+  const reserved = host.offsetHeight;
+  const parentElement = document.createElement("div");
+  const inner = host.appendChild(document.createElement("div"));
+  inner.attachShadow({ mode: "open" }).append(sheet(style), parentElement);
+  mount({ data, parentElement, setTriggerValue: () => {} });
+  return [reserved, host.offsetHeight];
+}"""
+"""Draws the grid with its style as Streamlit does; gives the heights before and after."""
 
 
 @pytest.fixture
@@ -73,3 +88,10 @@ def test_the_line_below_says_in_words_what_is_pointed_at(page: Page) -> None:
     expect(meaning).to_have_text("3×1: 3 processes with 1 thread each")
     page.get_by_role("button", name="2×2").focus()
     expect(meaning).to_have_text("2×2: 2 processes with 2 threads each, more threads than cores")
+
+
+@pytest.mark.parametrize("num_cores", [2, 8, 9, 16, 96])
+def test_its_height_is_reserved_before_it_is_drawn(page: Page, num_cores: int) -> None:
+    heights = page.evaluate(MOUNT, [STYLE, reserved("grid", num_cores), data_of(["1x1"], num_cores)])
+    assert heights[0] == heights[1] > 100
+    expect(page.get_by_role("row")).to_have_count(len(sizes(num_cores)) + 1)

@@ -57,10 +57,11 @@ def cards(run: RunRecord, summary: Summary, number: int | None, role: str = BEST
 
 def show(found: Iterable[Card], summary: Summary) -> None:
     """Draw the cards beside each other where both have room."""
-    grid = st.grid(2, min_column_width=CARD_WIDTH, gap="small", border=True)
-    for card in found:
-        with grid.cell(), st.container(gap=None):
-            _draw(card, summary)
+    with st.container(key="bench_cards"):
+        grid = st.grid(2, min_column_width=CARD_WIDTH, gap="small", border=True)
+        for card in found:
+            with grid.cell(), st.container(gap=None):
+                _draw(card, summary)
 
 
 def _draw(card: Card, summary: Summary) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -9,9 +10,14 @@ from pages.parts.token_strip import module
 
 FINE_UP_TO = 16
 FEWEST_SHOWN = 4
+SMALL_FROM, ROW_PX, SMALL_ROW_PX = 9, 34, 28
+"""Number of rows from which the buttons are small; heights of a row."""
 HERE = Path(__file__).parent
 SCRIPT = module(["element"], HERE / "grid.js", "Grid")
-_component = st.components.v2.component("logitbench_layout_grid", js=SCRIPT, css=(HERE / "grid.css").read_text("utf-8"))
+STYLE = (HERE / "grid.css").read_text("utf-8")
+TEXT_HEIGHT = "4 * 1.4 * 0.8rem + 12px"
+"""Height of the texts above and below the rows, as CSS."""
+_component = st.components.v2.component("logitbench_layout_grid", js=SCRIPT, css=STYLE)
 
 
 def sizes(num_cores: int) -> list[int]:
@@ -32,8 +38,23 @@ def names(num_cores: int) -> set[str]:
 
 def layout_grid(chosen: Iterable[str], num_cores: int, *, key: str, on_pick: Callable[[], None]) -> None:
     """Draw the grid with the layouts of `chosen` filled; a click updates the list in `st.session_state[key].picked`."""
-    _component(
-        key=key,
-        data={"sizes": sizes(num_cores), "cores": num_cores, "chosen": sorted(set(chosen) & names(num_cores))},
-        on_picked_change=on_pick,
-    )
+    st.html(f"<style>{reserved(key, num_cores)}</style>")
+    _component(key=key, data=data_of(chosen, num_cores), on_picked_change=on_pick)
+
+
+def reserved(key: str, num_cores: int) -> str:
+    """Return the CSS rule that gives the grid its height before its script has arrived, so that nothing below moves."""
+    rows = len(sizes(num_cores))
+    row_px = SMALL_ROW_PX if rows >= SMALL_FROM else ROW_PX
+    return f".st-key-{key} {{ --row: {row_px}px; min-height: calc({TEXT_HEIGHT} + {rows} * var(--row)); }}"
+
+
+def data_of(chosen: Iterable[str], num_cores: int) -> dict[str, Any]:
+    """Return what the script draws."""
+    shown = sizes(num_cores)
+    return {
+        "sizes": shown,
+        "cores": num_cores,
+        "chosen": sorted(set(chosen) & names(num_cores)),
+        "isSmall": len(shown) >= SMALL_FROM,
+    }

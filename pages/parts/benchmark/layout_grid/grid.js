@@ -24,8 +24,8 @@ class Grid {
     this.draw(data);
   }
 
-  draw({ sizes, cores }) {
-    const table = element("table", sizes.length > 8 ? "fine" : "");
+  draw({ sizes, cores, isSmall }) {
+    const table = element("table", isSmall ? "small" : "");
     const head = table.createTHead().insertRow();
     head.append(element("th", "", ""));
     for (const threads of sizes) head.append(element("th", "", threads));
