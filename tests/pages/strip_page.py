@@ -1,6 +1,6 @@
 """The page of the harness in a real browser: a trial's strip opened, its tokens found, its text copied."""
 
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 
 from tests.pages.harness import END, STORY, ScriptedTrial, Server
 
@@ -9,7 +9,10 @@ def show(page: Page, server: Server, trial: ScriptedTrial, name: str = "t", **op
     server.bench.trials[name] = trial
     query = "&".join(f"{key}={value}" for key, value in options.items())
     page.goto(f"http://{server.host}/?trial={name}&{query}")
-    return page.locator(".t.answer")
+    tokens = page.locator(".t.answer")
+    if trial.done():
+        expect(tokens).to_have_count(len(trial.steps))
+    return tokens
 
 
 def finished(text: str = STORY, prompt: str = "Once upon a time", **options: bool) -> ScriptedTrial:
