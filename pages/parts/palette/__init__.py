@@ -10,6 +10,7 @@ from pages.parts.palette.entries import MOST_CHARACTERS, OPENED
 from pages.parts.palette.route import PATH
 from pages.parts.token_strip import module
 
+HEIGHT = 34  # pixels of the button, reserved while its script loads
 KEY, CHOSEN = "palette", "palette_chosen"
 _HERE = Path(__file__).parent
 _component = st.components.v2.component(
@@ -30,7 +31,7 @@ class Chosen(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 def show() -> None:
     """Draw the button that opens the palette; Ctrl+K does so too."""
-    _component(key=KEY, data={"path": PATH, "most": MOST_CHARACTERS}, on_chosen_change=_choose)
+    _component(key=KEY, data={"path": PATH, "most": MOST_CHARACTERS}, height=HEIGHT, on_chosen_change=_choose)
 
 
 def follow() -> None:
