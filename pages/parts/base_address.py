@@ -7,7 +7,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pages.parts import first_paint
+from pages.parts import first_paint, front_end
 
 TITLE = b"<title>Streamlit</title>"
 HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
@@ -20,7 +20,7 @@ class BaseAddress:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self._app, self._head = app, HEAD + front_end.preloads() + first_paint.HEAD
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""
@@ -40,7 +40,7 @@ class BaseAddress:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    told = body.replace(TITLE, HEAD + first_paint.HEAD, 1)
+                    told = body.replace(TITLE, self._head, 1)
                     MutableHeaders(raw=start["headers"])["content-length"] = str(len(told))
                     await send(start)
                     await send({"type": "http.response.body", "body": told})

@@ -1,6 +1,7 @@
 """Streamlit's own files from memory: the same bytes, cached for ever, nothing else; and sockets that do not wait."""
 
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -35,11 +36,23 @@ def test_everything_else_is_passed_on(client: TestClient, path: str) -> None:
     assert client.get(path).text == "beneath"
 
 
+def test_the_elements_that_most_pages_show_are_preloaded_with_all_that_they_import() -> None:
+    parts = json.loads((front_end.STATIC / "manifest.json").read_text())
+    named = re.findall(r'href="\./([^"]+)"', front_end.preloads().decode())
+    assert len(named) == len(set(named))
+    sources = {part["file"]: key for key, part in parts.items()}
+    for name in front_end.PRELOADED:
+        assert sum(Path(sources[file]).stem == name for file in named) == 1, name
+    for file in named:
+        assert {parts[key]["file"] for key in parts[sources[file]].get("imports", ())} <= set(named)
+
+
 def test_another_manifest_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(front_end, "STATIC", tmp_path)
     for content in (None, "[]", "{", '{"a": {}}'):
         if content is not None:
             (tmp_path / "manifest.json").write_text(content)
+        assert front_end.preloads() == b""
         assert (
             TestClient(
                 Starlette(
