@@ -12,6 +12,7 @@ from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits
 from engine.machine.page_cache import resident_share
 from engine.models import BrokenFile, LibraryEntry, MemoryEstimate, ModelFile, estimate
+from engine.models.experts import weights_read
 from engine.workbench.model_manager import default_spec
 
 METRIC = "decode_per_s"
@@ -20,7 +21,7 @@ Provenance = Literal["measured here", "estimated"]
 
 
 class Speed(NamedTuple):
-    """Tokens per second of one sequence: the best measured on this machine, or bandwidth over bytes of weights."""
+    """Tokens per second of one sequence: the best measured on this machine, or bandwidth over bytes of weights read."""
 
     decode_per_s: float
     provenance: Provenance
@@ -68,7 +69,7 @@ def in_memory(file: ModelFile) -> float:
 
 
 def _speed(file: ModelFile, measured: dict[str, float], limits: Limits | None) -> Speed | None:
-    """Return the measured speed, else the roofline of decoding: each token reads all weights once.
+    """Return the measured speed, else the roofline of decoding: each token reads the weights that it uses once.
 
     None where the weights fit in the cache: memory does not limit their speed.
     """
@@ -76,7 +77,7 @@ def _speed(file: ModelFile, measured: dict[str, float], limits: Limits | None) -
         return Speed(measured[file.path.stem], "measured here")
     if limits is None or file.weights_bytes <= limits.cache_bytes:
         return None
-    return Speed(limits.bandwidth_bytes_per_s / file.weights_bytes, "estimated")
+    return Speed(limits.bandwidth_bytes_per_s / weights_read(file, 1), "estimated")
 
 
 def _measured(files: Sequence[ModelFile], history: History) -> dict[str, float]:

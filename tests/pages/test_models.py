@@ -12,6 +12,7 @@ from streamlit.testing.v1 import AppTest
 from engine.bench.planning.plan import Plan
 from engine.models import by_size, by_type, embedded_model, memory, read_library, read_model
 from engine.models.described import described
+from engine.models.experts import weights_read
 from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, fit_row, grid, notes_example
 from engine.models.synthetic import write_synthetic
 from engine.specs import PoolSpec
@@ -216,6 +217,8 @@ def test_what_is_asked_stands_in_the_address(manager: ScriptedManager, models_fo
         ("13b q5_k_m", "A 13B model at Q5_K_M takes "),
         ("llama 3 70b", "Llama 3 70B at Q4_K_M takes "),
         ("30b", "A 30B model at Q4_K_M takes about "),
+        ("mixtral 8x7b q4", "Mixtral 8x7B at Q4_K_M takes "),
+        ("80b a3b", "An 80B A3B model at Q4_K_M takes about "),
     ],
 )
 def test_a_model_in_words_is_answered(
@@ -228,9 +231,18 @@ def test_a_model_in_words_is_answered(
     assert answer(at).startswith(told)
     assert " with 4,096 tokens" in answer(at)
     assert "Estimated from the dimensions" in said(at)
-    weights = described(ask).model.weights_bytes
+    weights = weights_read(described(ask).model, 1)
     assert plain(f"At most {digits(10e9 / weights)} tokens/s with one sequence, estimated") in said(at)
     assert len(at.get("plotly_chart")) == 2
+
+
+def test_of_a_mixture_of_experts_it_is_said_how_much_a_token_uses(
+    manager: ScriptedManager, models_folder: Path
+) -> None:
+    manager.machine = Machine()
+    at = page(view="fit", ask="mixtral 8x7b q4")
+    assert plain("Each token uses 12.9 B of its 46.7 B parameters: 2 of 8 experts of each layer.") in said(at)
+    assert "Each token uses" not in said(page(view="fit", ask="13b q4"))
 
 
 def test_the_answer_has_the_figures_of_the_estimate(manager: ScriptedManager, models_folder: Path) -> None:
@@ -242,7 +254,7 @@ def test_the_answer_has_the_figures_of_the_estimate(manager: ScriptedManager, mo
     assert found["total, GB"] == pytest.approx(row.total / 1e9)
 
 
-@pytest.mark.parametrize("ask", ["mistral", "mixtral 8x7b", "7b q7", HOSTILE, "x" * 5000, "/nowhere/<b>.gguf"])
+@pytest.mark.parametrize("ask", ["mistral", "mixtral", "3b a30b", "7b q7", HOSTILE, "x" * 5000, "/nowhere/<b>.gguf"])
 def test_a_model_that_cannot_be_read_from_words_is_said(
     ask: str, manager: ScriptedManager, models_folder: Path
 ) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 from engine.bench.measurement.ceiling import ceiling_key
 from engine.bench.planning.plan import Cell
 from engine.machine.limits import Limits
+from engine.models.experts import weights_read
 from engine.models.gguf import ModelFile
 from engine.models.memory import kv_bytes_per_token
 from engine.units import digits, percent, quantity
@@ -16,7 +17,6 @@ NEAR_LIMIT = 0.8
 """Share of the bandwidth from which on memory counts as the bottleneck of decoding."""
 
 _BEYOND = 1.1
-_LOOKED_UP = ("per_layer_token_embd.weight", "position_embd.weight")
 _NAN = float("nan")
 
 
@@ -62,23 +62,6 @@ def shares(cell: Cell, model: ModelFile, limits: Limits, *, tokens_per_s: float,
     prefill = float(np.minimum(prefill_per_s / best, 1.0))
     said = [_of_decoding(cell, limits, read_per_s), _of_prefill(cell, limits, prefill, best)]
     return Roofline(read_per_s / limits.bandwidth_bytes_per_s, prefill, False, " ".join(filter(None, said)))
-
-
-def weights_read(model: ModelFile, num_sequences: float) -> float:
-    """Return the bytes of weights that one step reads for `num_sequences` sequences.
-
-    All tensors count except embeddings, of which only single rows are looked up. Of a mixture of experts, the experts
-    that at least one sequence is expected to choose count: a share of 1 − (1 − used / all) ^ sequences.
-    """
-    is_tied = all(tensor.name != "output.weight" for tensor in model.tensors)
-    looked_up = _LOOKED_UP if is_tied else (*_LOOKED_UP, "token_embd.weight")
-    num_experts, num_used = model.whole("expert_count"), model.whole("expert_used_count")
-    chosen = 1 - (1 - num_used / num_experts) ** num_sequences if num_experts else 1.0
-    return sum(
-        tensor.num_bytes * (chosen if "_exps." in tensor.name else 1.0)
-        for tensor in model.tensors
-        if tensor.name not in looked_up
-    )
 
 
 def _read_per_s(cell: Cell, model: ModelFile, tokens_per_s: float) -> float:

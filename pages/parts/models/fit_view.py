@@ -15,6 +15,7 @@ from engine.models import LibraryEntry, ModelFile, embedded_model
 from engine.models.catalogue import Entry, read_catalogue
 from engine.models.described import EXAMPLES, Described, described, smaller_that_fits
 from engine.models.details import readable
+from engine.models.experts import active_parameters, experts_of, weights_read
 from engine.models.fit import (
     SEQUENCES,
     FitRow,
@@ -28,7 +29,7 @@ from engine.models.fit import (
     notes_example,
 )
 from engine.specs import KV_TYPES, PoolSpec
-from engine.units import NOT_MEASURED, digits, quantity
+from engine.units import NOT_MEASURED, digits, parameters, quantity
 from engine.workbench import Workbench
 from engine.workbench.model_library import Speed, speed_of
 from engine.workbench.model_manager import default_spec
@@ -187,6 +188,8 @@ def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
     longest = longest_context(asked.model, asked.sequences, asked.spec)
     memory = machine_memory()
     st.subheader(plain(sentence(subject, row, longest)), anchor=False)
+    if told := told_experts(subject.model):
+        st.markdown(plain(told))
     has_speed = not longest or _speed(bench, subject)
     st.caption(plain(_estimated(subject, asked, row, memory)))
     with st.container(horizontal=True, gap="small"):
@@ -234,6 +237,15 @@ def _estimated(subject: Subject, asked: Asked, row: FitRow, memory: MachineMemor
     return f"Estimated from the {subject.basis}. {cache_arithmetic(asked.model, row, asked.spec)}. {_memory(memory)}"
 
 
+def told_experts(model: ModelFile) -> str:
+    """Return how much of a mixture of experts a token uses, in words; empty for other models."""
+    experts = experts_of(model)
+    if experts is None:
+        return ""
+    used = f"{parameters(active_parameters(model))} of its {parameters(model.num_parameters)} parameters"
+    return f"Each token uses {used}: {experts.used} of {experts.total} experts of each layer."
+
+
 def _speed(bench: Workbench, subject: Subject) -> bool:
     """Draw how fast one sequence is or may be; return False where the bandwidth of this machine is not measured."""
     try:
@@ -261,8 +273,8 @@ def told_speed(model: ModelFile, speed: Speed, limits: Limits | None) -> str:
     if limits is None or speed.provenance == "measured here":
         return f"{digits(speed.decode_per_s)} tokens/s with one sequence, the best measured here."
     return (
-        f"At most {digits(speed.decode_per_s)} tokens/s with one sequence, estimated: each token reads the "
-        f"{quantity(model.weights_bytes, 'B')} of weights once, and this machine reads "
+        f"At most {digits(speed.decode_per_s)} tokens/s with one sequence, estimated: each token reads "
+        f"{quantity(weights_read(model, 1), 'B')} of weights, and this machine reads "
         f"{quantity(limits.bandwidth_bytes_per_s, 'B')} per second."
     )
 

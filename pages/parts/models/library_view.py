@@ -34,7 +34,7 @@ HELPS = {
     "2,048 tokens each",
     IN_MEMORY: "Share of the file that is in the page cache now",
     SPEED: "Tokens per second: the best measured here, else an upper limit, memory bandwidth of this machine / bytes "
-    "of weights",
+    "of the weights that a token reads",
 }
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.analysis.roofline import shares, weights_read
+from engine.bench.analysis.roofline import shares
 from engine.bench.measurement.ceiling import ceiling_key
 from engine.bench.planning.plan import Cell, Workload
 from engine.machine.limits import Limits
+from engine.models.experts import weights_read
 from engine.models.ggml import TYPES_BY_NAME
 from engine.models.gguf import ModelFile, read_model
 from engine.models.header import TensorInfo

@@ -6,6 +6,7 @@ from engine.errors import ConfigError
 from engine.models import memory
 from engine.models.catalogue import read_catalogue
 from engine.models.described import SMALLER, described, smaller_that_fits
+from engine.models.experts import active_parameters, experts_of, weights_read
 from engine.models.fit import fit_row
 from engine.models.planned import planned_model
 from engine.models.shapes import SHAPES
@@ -67,6 +68,58 @@ def test_other_sizes_are_scaled_from_the_nearest_and_say_so(text: str, size: flo
     assert found.model.num_parameters == pytest.approx(size, rel=0.05)
 
 
+@pytest.mark.parametrize(
+    ("text", "title", "num_parameters", "active", "num_bytes"),
+    [
+        ("mixtral 8x7b q4", "Mixtral 8x7B at Q4_K_M", 46.7e9, 12.9e9, 28.4e9),
+        ("Mixtral-8x22B-Instruct-v0.1.Q8_0.gguf", "Mixtral 8x22B at Q8_0", 140.6e9, 39.1e9, 149.4e9),
+        ("qwen3 30b a3b q4", "Qwen3 30B A3B at Q4_K_M", 30.5e9, 3.3e9, 18.6e9),
+        ("Qwen3-Coder-30B-A3B-Q8_0", "Qwen3 30B A3B at Q8_0", 30.5e9, 3.3e9, 32.5e9),
+        ("qwen3 235b q4", "Qwen3 235B A22B at Q4_K_M", 235.1e9, 22.2e9, 142.2e9),
+        ("olmoe q4", "OLMoE 7B A1B at Q4_K_M", 6.92e9, 1.28e9, 4.21e9),
+        ("phi 3.5 moe q8", "Phi-3.5 MoE at Q8_0", 41.9e9, 6.64e9, 44.5e9),
+        ("gpt-oss 20b q8", "GPT-OSS 20B at Q8_0", 20.9e9, 4.18e9, 12.1e9),
+    ],
+)
+def test_a_published_mixture_of_experts_has_the_published_sizes(
+    text: str, title: str, num_parameters: float, active: float, num_bytes: float
+) -> None:
+    found = described(text)
+    assert found.title == title and not found.is_scaled
+    assert found.model.num_parameters == pytest.approx(num_parameters, rel=0.005)
+    assert active_parameters(found.model) == pytest.approx(active, rel=0.02)
+    assert found.model.size == pytest.approx(num_bytes, rel=0.01)
+    assert described(title).model == found.model
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "experts", "num_parameters", "active"),
+    [
+        ("8x7b", "An 8x7B model at Q4_K_M", (8, 2), 46.7e9, 12.9e9),
+        ("30b a3b q8", "A 30B A3B model at Q8_0", (128, 8), 30.5e9, 3.3e9),
+        ("mistral 4x7b q4", "A 4x7B model at Q4_K_M", (4, 2), 24.2e9, 12.9e9),
+        ("80b a3b q4", "An 80B A3B model at Q4_K_M", (299, 8), 80e9, 3.2e9),
+        ("deepseek v3 671b a37b q4", "A 671B A37B model at Q4_K_M", (172, 8), 671e9, 37e9),
+    ],
+)
+def test_other_mixtures_are_planned_from_experts_or_active_parameters(
+    text: str, title: str, experts: tuple[int, int], num_parameters: float, active: float
+) -> None:
+    found = described(text)
+    assert found.title == title
+    of = experts_of(found.model)
+    assert of is not None and (of.total, of.used) == experts
+    assert found.model.num_parameters == pytest.approx(num_parameters, rel=0.05)
+    assert active_parameters(found.model) == pytest.approx(active, rel=0.1)
+
+
+def test_the_experts_that_a_token_uses_decide_the_speed_and_all_of_them_the_memory() -> None:
+    mixture, dense = described("mixtral 8x7b q4").model, described("13b q4").model
+    assert weights_read(mixture, 1) == pytest.approx(weights_read(dense, 1), rel=0.1)
+    assert fit_row(mixture, 4096, 1).weights > 3 * fit_row(dense, 4096, 1).weights
+    assert experts_of(dense) is None and active_parameters(dense) == dense.num_parameters
+
+
 @pytest.mark.parametrize("entry", TEXT, ids=lambda entry: entry.name)
 def test_the_catalogue_is_understood_as_its_titles_are_written(entry: object) -> None:
     assert entry in TEXT
@@ -118,8 +171,13 @@ def test_the_largest_smaller_quantisation_that_fits_is_found(text: str, monkeypa
         ("q4", "the number of parameters is missing"),
         ("7b q7", "'q7' is no quantisation of llama.cpp"),
         ("7b iq2_m", "quantisation = 'IQ2_M': must be one of Q4_K_M"),
-        ("mixtral 8x7b", "is a mixture of experts"),
-        ("qwen3 30b a3b q4", "is a mixture of experts"),
+        ("mixtral", "models of this family have Mixtral 8x7B, Mixtral 8x22B"),
+        ("671b", "is a mixture of experts: add how many of its parameters a token uses"),
+        ("moe 7b", "is a mixture of experts"),
+        ("gpt-oss 50b", "is a mixture of experts"),
+        ("3b a30b", "a token cannot use all of 3B parameters"),
+        ("1000b a1b", "models can be planned with 8 to 512"),
+        ("1x7b", "a mixture of 1 experts"),
         ("5m", "models can be planned from 50M to 2,000B"),
         ("9999b", "models can be planned from 50M to 2,000B"),
     ],

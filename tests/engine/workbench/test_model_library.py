@@ -12,6 +12,7 @@ from engine.history import History
 from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits
 from engine.models import LibraryEntry, Place, estimate, read_library, read_model
+from engine.models.experts import weights_read
 from engine.models.synthetic import write_synthetic
 from engine.settings import Settings
 from engine.workbench.model_library import LibraryModel, in_memory, look_at
@@ -55,7 +56,7 @@ def test_broken_files_are_left_out_and_memory_is_that_of_the_usual_pool(entries:
 
 def test_the_estimate_is_bandwidth_over_weights(entries: list[LibraryEntry], limits: Limits) -> None:
     for model in look_at(entries, limits=limits):
-        assert_speed(model, 8e9 / model.file.weights_bytes, "estimated")
+        assert_speed(model, 8e9 / weights_read(model.file, 1), "estimated")
 
 
 def test_what_was_measured_on_this_machine_goes_before_an_estimate(
@@ -70,7 +71,7 @@ def test_what_was_measured_on_this_machine_goes_before_an_estimate(
     other, tiny = look_at(entries, history, limits)
     fastest = max(cell.metrics["decode_per_s"].value for cell in summarise(here).cells)
     assert_speed(tiny, fastest, "measured here")
-    assert_speed(other, 8e9 / other.file.weights_bytes, "estimated")
+    assert_speed(other, 8e9 / weights_read(other.file, 1), "estimated")
 
 
 def test_how_much_lies_in_memory_is_a_share_or_unknown(story_model: Path, tmp_path: Path) -> None:
