@@ -356,14 +356,22 @@ def test_only_memory_near_the_columns_is_drawn() -> None:
     rows = rows_with(lambda row: row.sequences == 8)
     most = rows[-1].total
     near = fit_charts.over_context(rows, MachineMemory(total=100 * most, limit=2 * most, available=most // 2))
-    assert [shape.label.text.split(":")[0] for shape in near.layout.shapes] == ["free now", "cgroup limit"]
+    assert [shape.name.split(":")[0] for shape in near.layout.shapes] == ["free now", "cgroup limit"]
+    assert len({shape.line.dash for shape in near.layout.shapes}) == 2
     assert not near.layout.annotations
     far = fit_charts.over_context(rows, MachineMemory(100 * most, None, 90 * most))
     assert not far.layout.shapes
     assert "90 times the highest column" in far.layout.annotations[0].text
-    low = fit_charts.over_context(rows, MachineMemory(most // 10, None, most // 20))
-    assert [shape.label.text for shape in low.layout.shapes] == ["", ""]
-    assert low.layout.annotations[0].text.startswith("dashed: free now: ")
+
+
+def test_no_column_covers_what_a_line_is_called() -> None:
+    rows = rows_with(lambda row: row.sequences == 8)
+    most = rows[-1].total
+    for parts in (2, 3, 20):
+        figure = fit_charts.over_context(rows, MachineMemory(most // parts, None, most // parts - 1))
+        assert all(shape.showlegend and not shape.label.text for shape in figure.layout.shapes)
+        assert [shape.name.split(":")[0] for shape in figure.layout.shapes] == ["free now", "this machine"]
+        assert not figure.layout.annotations
 
 
 @pytest.mark.parametrize(

@@ -1,38 +1,32 @@
 """Charts of a pool's memory: stacked, against the memory of this machine."""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
 from engine.models.fit import FitRow, MachineMemory
-from engine.units import Scale, counted, quantity, scale_of
+from engine.units import counted, quantity, scale_of
 from pages.parts.benchmark.chart_pen import GREY, blank, legend_below, ramp
 
 PARTS = {"weights": "weights", "kv": "KV cache", "buffers": "buffers", "process": "processes"}
 
-
 NEAR = 3
-"""Largest factor between the highest column and a line drawn with its label.
+"""Largest factor between a line and the highest column: a higher line would flatten the columns.
 
-A line above NEAR times the highest column would flatten the columns: of the free memory, a note at the upper edge says
-how far above it is. A line below 1 / NEAR of the highest column has its label there too, off the columns.
+Of free memory above that, a note at the upper edge says how far above it is.
 """
 
-
 HEADROOM = 1.1
-"""Height of the chart relative to the highest line or column, leaving room for a label."""
-
-APART = 0.1
-"""Least distance of two lines, relative to the height, at which their labels fit one above the other."""
+"""Height of the chart relative to the highest line or column."""
 
 
 class Line(NamedTuple):
-    """A horizontal line with its label, in bytes; `side` is where the label is."""
+    """A horizontal line, in bytes, with its name and dashes; both are in the legend, where no column covers them."""
 
     name: str
     value: int
-    side: Literal["start", "end"]
+    dash: str
 
 
 def over_context(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
@@ -71,11 +65,15 @@ def _stacked(
     lines = [line for line in (free, most) if line.value <= NEAR * highest]
     top = HEADROOM * max([highest, *(line.value for line in lines)])
     for line in lines:
-        _draw_line(figure, line, scale, is_named=line.value >= highest / NEAR)
+        figure.add_hline(
+            y=line.value * scale.factor, line={"color": GREY, "dash": line.dash, "width": 1.4},
+            name=_told_line(line), showlegend=True,
+        )  # fmt: skip
     if memory.available > NEAR * highest:
-        _note(figure, f"↑ {_told_line(free)}, {memory.available / highest:,.0f} times the highest column")
-    if low := [_told_line(line) for line in lines if line.value < highest / NEAR]:
-        _note(figure, f"dashed: {'; '.join(low)}")
+        figure.add_annotation(
+            text=f"↑ {_told_line(free)}, {memory.available / highest:,.0f} times the highest column", showarrow=False,
+            xref="paper", x=0, xanchor="left", yref="paper", y=1, yanchor="bottom", font={"color": GREY},
+        )  # fmt: skip
     figure.update_layout(barmode="stack", bargap=0.3)
     figure.update_xaxes(type="category")
     figure.update_yaxes(title=scale.unit, range=[0, top * scale.factor])
@@ -83,32 +81,10 @@ def _stacked(
     return figure
 
 
-def _lines(memory: MachineMemory) -> list[Line]:
-    """Return the lines for free memory, and for the most that this process may use.
-
-    Labels are over the low columns at the start, where two of them fit.
-    """
+def _lines(memory: MachineMemory) -> tuple[Line, Line]:
+    """Return the lines for free memory, and for the most that this process may use."""
     name, most = ("this machine", memory.total) if memory.limit is None else ("cgroup limit", memory.limit)
-    is_apart = most - memory.available > APART * most
-    return [Line("free now", memory.available, "start"), Line(name, most, "start" if is_apart else "end")]
-
-
-def _draw_line(figure: go.Figure, line: Line, scale: Scale, *, is_named: bool) -> None:
-    figure.add_hline(
-        y=line.value * scale.factor, line={"color": GREY, "dash": "dash", "width": 1.2},
-        label={
-            "text": _told_line(line) if is_named else "",
-            "font": {"color": GREY}, "textposition": line.side, "yanchor": "bottom",
-        },
-    )  # fmt: skip
-
-
-def _note(figure: go.Figure, text: str) -> None:
-    """Write a note at the upper edge."""
-    figure.add_annotation(
-        text=text, showarrow=False, xref="paper", x=0, xanchor="left", yref="paper", y=1, yanchor="bottom",
-        font={"color": GREY},
-    )  # fmt: skip
+    return Line("free now", memory.available, "dash"), Line(name, most, "dot")
 
 
 def _told_line(line: Line) -> str:
