@@ -1,5 +1,6 @@
 """Trials as one HTML file that works offline: their token strip with inspector and X-ray, and the tree of branches."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC
@@ -33,35 +34,61 @@ def strip_html(trials: Sequence[Trial], family: Sequence[Relative] = ()) -> byte
 
     All text from people and models is escaped. Flip limits are left out, as they are computed when they are looked at.
     """
-    words, messages = Words(), {}
-    texts: list[list[Any]] = []
+    held = HeldTrials()
     for trial in trials:
-        messages[trial.id] = list(_messages(trial, words, texts))
+        held.add(trial)
     first = trials[0]
     title = title_of(first.draft.prompt, first.draft.messages) or "Trial"
     body = [
         f"<h1>{text_of(title)}</h1>",
         *(_about(trial, f'<p class="muted">{text_of(_facts(trial))}</p>') for trial in trials),
-        f'<div id="strip"></div><noscript><p>{NO_SCRIPTS}</p><pre>{_plain(first)}</pre></noscript>',
-        *(_about(trial, _details(trial)) for trial in trials),
+        f'<div class="held-strip"></div>{plain_text(first)}',
+        *(_about(trial, details(trial)) for trial in trials),
         '<p class="muted">Made with Logitbench. This file loads nothing from the network.</p>',
         json_block(_file(trials, family), "file"),
-        json_block(texts, "words"),
-        *(json_block(found, f"trial-{id}") for id, found in messages.items()),
+        *held.blocks(),
     ]
-    return document(title, body, style=f"{STYLE.read_text('utf-8')}{style()}", scripts=[offline_script()])
+    return document(title, body, style=strip_style(), scripts=[offline_script("opened")])
 
 
-def _messages(trial: Trial, words: Words, texts: list[list[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield what the web socket would send; the texts of tokens go to `texts`, a list for each vocabulary."""
-    feed = Feed(trial.id, trial, words, 0, latency=False)
-    while not feed.is_over and (message := feed.message()) is not None:
-        for name in message.keys() & {"prompt", "steps"}:
-            batch = message[name]
-            if batch["v"] == len(texts):
-                texts.append([])
-            texts[batch["v"]] += batch.pop("words")
-        yield message
+class HeldTrials:
+    """Ended trials that an offline file holds for its strips, as the web socket would send them."""
+
+    def __init__(self) -> None:
+        self._words = Words()
+        self._texts: list[list[Any]] = []
+        self._blocks: dict[str, str] = {}
+
+    def add(self, trial: Trial, most_bytes: float = math.inf) -> bool:
+        """Add a trial, unless all would then take more; return whether it is in the file. None is added twice."""
+        if trial.id in self._blocks:
+            return True
+        block = json_block(list(self._messages(trial)), f"trial-{trial.id}")
+        if sum(map(len, self._blocks.values())) + len(block) > most_bytes:
+            return False
+        self._blocks[trial.id] = block
+        return True
+
+    def blocks(self) -> Iterator[str]:
+        """Yield the elements that hold the texts of the tokens of each vocabulary, and the trials; none without any."""
+        if self._blocks:
+            yield json_block(self._texts, "words")
+            yield from self._blocks.values()
+
+    def _messages(self, trial: Trial) -> Iterator[dict[str, Any]]:
+        feed = Feed(trial.id, trial, self._words, 0, latency=False)
+        while not feed.is_over and (message := feed.message()) is not None:
+            for name in message.keys() & {"prompt", "steps"}:
+                batch = message[name]
+                if batch["v"] == len(self._texts):
+                    self._texts.append([])
+                self._texts[batch["v"]] += batch.pop("words")
+            yield message
+
+
+def strip_style() -> str:
+    """Return the style sheet of the strips in an offline file."""
+    return f"{STYLE.read_text('utf-8')}{style()}"
 
 
 def _file(trials: Sequence[Trial], family: Sequence[Relative]) -> dict[str, Any]:
@@ -90,7 +117,8 @@ def _facts(trial: Trial) -> str:
     return " · ".join(part for part in (model.name, model.quantisation, f"{at.day} {at:%B %Y, %H:%M} UTC") if part)
 
 
-def _details(trial: Trial) -> str:
+def details(trial: Trial) -> str:
+    """Return the parameters of a trial, folded away."""
     sampling, request = trial.draft.sampling, trial.draft.request
     told = {
         **dict(_changed(sampling)), "seed": trial.seed, "max_tokens": request.max_tokens,
@@ -110,6 +138,7 @@ def _changed(spec: Spec) -> Iterable[tuple[str, Any]]:
             yield field.name, value
 
 
-def _plain(trial: Trial) -> str:
-    lines = f"{trial.draft.prompt}\n\n{trial.steps.text}".splitlines()
-    return "\n".join(map(text_of, lines))
+def plain_text(trial: Trial) -> str:
+    """Return the text of a trial, for a browser that runs no scripts."""
+    text = "\n".join(map(text_of, f"{trial.draft.prompt}\n\n{trial.steps.text}".splitlines()))
+    return f"<noscript><p>{NO_SCRIPTS}</p><pre>{text}</pre></noscript>"

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from engine.history.archives.parts import MANIFEST, SAMPLES
 from engine.runs import RunRecord
-from tests.e2e.conftest import Server, choose_row, is_settled
+from tests.e2e.conftest import RUN, Server, choose_row, has_ended, is_settled
 
 pytestmark = pytest.mark.slow
 
@@ -189,3 +189,19 @@ def test_a_report_is_made_of_chosen_runs_and_read_without_a_network(
     expect(shown.locator(".js-plotly-plot")).to_have_count(2)
     assert errors == []
     offline.close()
+
+
+def test_a_trial_of_a_report_is_a_strip_to_inspect(shipped: Server, open_page: OpenPage) -> None:
+    page = open_page(shipped.url)
+    page.get_by_role("button", name=RUN).click()
+    expect(page).to_have_url(re.compile("trial="))
+    has_ended(page)
+    page.goto(f"{shipped.url}/history?view=trials")
+    expect(caption(page, "1 trial")).to_be_visible()
+    is_settled(page)
+    choose_row(page, 0)
+    page.get_by_role("button", name=re.compile("To report")).click()
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page).to_have_url(re.compile("report="))
+    page.locator(".t.answer").nth(2).click()
+    expect(page.locator(".inspector h3").first).to_have_text(re.compile(r"^Token 3 of \d+$"))

@@ -18,6 +18,7 @@ from engine.workbench import Workbench, workbench
 from tests.chat_model import CLOSING, write_chat_model
 from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.pages.harness import ScriptedBench, Server, serving
+from tests.pages.offline import Open, opening
 from tests.waiting import until
 
 
@@ -115,3 +116,10 @@ def page(browser: Browser) -> Iterator[Page]:
     yield opened
     opened.close()
     assert faults == []
+
+
+@pytest.fixture
+def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Function that writes an offline file and opens it, in the colours of a scheme."""
+    with opening(browser, tmp_path) as opened:
+        yield opened

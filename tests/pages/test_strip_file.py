@@ -1,13 +1,11 @@
 """Trials as one HTML file, opened from the disk in a real browser that has no network."""
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import expect
 
 from engine.specs import Request, Sampling
 from engine.steps import StepTable
@@ -16,6 +14,7 @@ from engine.workbench import Workbench
 from engine.workbench.trials import Draft, LiveTrial, StoredTrial
 from pages.parts.strip_file import strip_html
 from tests.engine.history.trial_maker import VOCABULARY, make_steps, make_trial, with_stages
+from tests.pages.offline import Open
 
 DRAFT = Draft("Once upon a time", sampling=Sampling(seed=11), request=Request(max_tokens=16, top_k=20, stages=True))
 HOSTILE = (
@@ -31,43 +30,6 @@ def trial(bench: Workbench) -> LiveTrial:
 def ended(trial: LiveTrial) -> LiveTrial:
     trial.job.result(60)
     return trial
-
-
-class Opened:
-    """A file in the browser: its page, and what went wrong there."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-        self.problems: list[str] = []
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", lambda told: self.problems.append(told.text) if told.type == "error" else None)
-        page.on("request", lambda asked: self.asked(asked.url))
-
-    def asked(self, url: str) -> None:
-        if not url.startswith("file:"):
-            self.problems.append(f"asked for {url}")
-
-
-Open = Callable[..., Opened]
-
-
-@pytest.fixture
-def open_file(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Function that writes a file and opens it, in the colours of a scheme."""
-    contexts = []
-
-    def opened(content: bytes, scheme: str = "light") -> Opened:
-        path = tmp_path / "shared.html"
-        path.write_bytes(content)
-        context = browser.new_context(color_scheme=scheme, offline=True)  # type: ignore[arg-type]
-        contexts.append(context)
-        shown = Opened(context.new_page())
-        shown.page.goto(path.as_uri())
-        return shown
-
-    yield opened
-    for context in contexts:
-        context.close()
 
 
 @pytest.mark.parametrize(("scheme", "ground"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 22, 26)")])

@@ -7,19 +7,27 @@ from engine.errors import EngineError
 from engine.history import History
 from engine.history.reports import Block, Report
 from engine.notebook import to_html
+from engine.units import quantity
 from engine.workbench import Workbench
+from engine.workbench.trials import StoredTrial
 from pages.parts import offline_charts
 from pages.parts.history.report_parts import Part, paragraphs, part_of
 from pages.parts.offline_file import document, text_of
+from pages.parts.strip_file import HeldTrials, details, plain_text, strip_style
+from pages.parts.token_strip import offline_script
+
+MOST_BYTES = 32_000_000
+"""Size up to which a file holds trials with their candidates."""
 
 
 def report_html(bench: Workbench, history: History, report: Report) -> bytes:
     """Return the file; it loads nothing from the network, and all text from people and models in it is escaped.
 
-    A part whose run or trial is gone is named in its place.
+    Trials are token strips that can be inspected, as many as MOST_BYTES hold; others are their coloured text. A
+    part whose run or trial is gone is named in its place.
     """
     body = [f"<h1>{text_of(report.name)}</h1>"]
-    has_charts = False
+    has_charts, held = False, HeldTrials()
     for block in report.blocks:
         if block.kind == "text":
             body += _text(block)
@@ -30,12 +38,16 @@ def report_html(bench: Workbench, history: History, report: Report) -> bytes:
             body.append(f'<p class="muted">{text_of(error)}</p>')
             continue
         has_charts |= part.figure is not None
-        body += _part(part)
+        body += _part(part, held)
     body.append(f'<p class="muted">Made with Logitbench, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC.</p>')
     if has_charts:
         body.append(offline_charts.themes())
-    scripts = offline_charts.scripts() if has_charts else ()
-    return document(report.name, body, scripts=scripts, has_inline_styles=True)  # the strips have some too
+    scripts = list(offline_charts.scripts()) if has_charts else []
+    if blocks := list(held.blocks()):
+        body += blocks
+        scripts.append(offline_script("several"))
+    # Charts make style sheets, and coloured texts have inline styles.
+    return document(report.name, body, style=strip_style(), scripts=scripts, has_inline_styles=True)
 
 
 def _text(block: Block) -> Iterator[str]:
@@ -44,10 +56,21 @@ def _text(block: Block) -> Iterator[str]:
         yield f"<h2>{lines}</h2>" if is_heading else f"<p>{lines}</p>"
 
 
-def _part(part: Part) -> Iterator[str]:
+def _part(part: Part, held: HeldTrials) -> Iterator[str]:
     yield f"<h2>{text_of(part.title)}</h2>"
     yield f'<p class="muted">{text_of(part.facts)}</p>'
     if part.figure is not None:
         yield offline_charts.chart(part.figure)
-    if part.completion is not None:
-        yield to_html(part.completion)
+    if part.trial is not None:
+        yield from _trial(part.trial, held)
+
+
+def _trial(trial: StoredTrial, held: HeldTrials) -> Iterator[str]:
+    """Yield the strip of a trial, or its coloured text where the file is full."""
+    if held.add(trial, MOST_BYTES):
+        yield f'<div class="held-strip" data-trial="{trial.id}"></div>{plain_text(trial)}'
+    else:
+        most = quantity(MOST_BYTES, "B")
+        told = f"Shown without its candidates: the trials of this file would take more than {most}."
+        yield f'<p class="muted">{text_of(told)}</p>{to_html(trial.completion)}'
+    yield details(trial)

@@ -10,8 +10,8 @@ from engine.errors import HistoryError
 from engine.history import History
 from engine.history.reports import Block
 from engine.history.trials import title_of
-from engine.results import Completion
 from engine.workbench import Workbench
+from engine.workbench.trials import StoredTrial
 from pages.parts.benchmark import charts
 from pages.parts.benchmark.run_state import ASKED
 from pages.parts.history import tables, trend_chart
@@ -26,7 +26,7 @@ class Part(NamedTuple):
     title: str
     facts: str
     figure: go.Figure | None
-    completion: Completion | None
+    trial: StoredTrial | None
     page: str
     query: tuple[str, str]
 
@@ -64,7 +64,7 @@ def _run(bench: Workbench, block: Block) -> Part:
         title=run.name or ASKED.get(run.question, run.question),
         facts=summary.sentence,
         figure=charts.cells(run, summary, summary.main_metric) if is_measured else None,
-        completion=None,
+        trial=None,
         page="benchmark.py",
         query=("run", run.id),
     )
@@ -82,7 +82,7 @@ def _trend(bench: Workbench, history: History, block: Block) -> Part:
         title=" · ".join(filter(None, (run.name, cell.label))) + " over time",
         facts=found.sentence,
         figure=trend_chart.chart(found, block.metric) if points else None,
-        completion=None,
+        trial=None,
         page="history.py",
         query=("trend", block.of),
     )
@@ -98,7 +98,7 @@ def _trial(history: History, block: Block) -> Part:
         title=title_of(trial.prompt, trial.messages) or tables.EMPTY,
         facts=" · ".join(filter(None, facts)),
         figure=None,
-        completion=trial.completion,
+        trial=StoredTrial(trial),
         page="prompt_lab.py",
         query=("trial", trial.id),
     )

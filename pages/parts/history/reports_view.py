@@ -9,7 +9,6 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.history import History
 from engine.history.reports import NAME_CHARACTERS, TEXT_CHARACTERS, Block, Report
-from engine.notebook import to_html
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts.benchmark.charts import draw
@@ -18,10 +17,12 @@ from pages.parts.history.report_file import report_html
 from pages.parts.history.report_parts import Part, paragraphs, part_of
 from pages.parts.notice import notice, undo_row
 from pages.parts.plain import plain
+from pages.parts.token_strip import token_strip
 from pages.parts.units import local_time
 
 KEY, DELETED = "history_report_", "history_report_deleted"
 UNNAMED = "Report"
+STRIP_HEIGHT = 360
 EXPLAINED = "A report puts chosen charts and trials on one page, with your text between them."
 
 
@@ -159,8 +160,8 @@ def _part(bench: Workbench, history: History, block: Block, number: int) -> None
     st.caption(plain(part.facts))
     if part.figure is not None:
         draw(part.figure, f"{KEY}chart_{number}")
-    if part.completion is not None:
-        st.html(to_html(part.completion))
+    if part.trial is not None:
+        token_strip(part.trial.id, key=f"{KEY}strip_{number}", height=STRIP_HEIGHT, k=bench.settings.shown_top_k)
 
 
 def _title(part: Part, number: int) -> None:

@@ -82,8 +82,8 @@ _SCRIPTS = (
     "hover", "xray", "asking", "inspector", "head", "sparkline", "scrub", "chips", "slider", "what_if", "tree", "lines",
     "words", "watch", "changes", "keys", "latency", "input", "fold", "reveal", "shared", "strip", "mount",
 )  # fmt: skip
-_OFFLINE = {"socket": "embedded", "mount": "opened"}
-"""Scripts that an offline file has in place of those that need the workbench."""
+OfflineFile = Literal["opened", "several"]
+"""Last script of an offline file: it shows one of its trials, with their branches, or each in a place of its own."""
 
 _HERE = Path(__file__).parent
 
@@ -104,9 +104,10 @@ def script() -> str:
     return f"{_thresholds()}\n{scripts(_SCRIPTS)}\nconst Component = Strip;"
 
 
-def offline_script() -> str:
+def offline_script(last: OfflineFile) -> str:
     """Return the script of an offline file, which shows trials that the file holds."""
-    return f"{_thresholds()}\n{scripts(_OFFLINE.get(name, name) for name in _SCRIPTS)}"
+    instead = {"socket": "embedded", "mount": last}  # of those that need the workbench
+    return f"{_thresholds()}\n{scripts(instead.get(name, name) for name in _SCRIPTS)}"
 
 
 def _thresholds() -> str:

@@ -6,6 +6,7 @@ function embeddedJson(id) {
 
 class Embedded {
   constructor() {
+    this.frames = new Map();
     this.vocabularies = embeddedJson("words").map((words) => new Map(words.map(([id, text, hex, kind]) => [id, { text, hex, kind }])));
   }
 
@@ -17,13 +18,14 @@ class Embedded {
       if (!message) return;
       for (const batch of [message.prompt, message.steps]) if (batch) batch.vocabulary = this.vocabularies[batch.v];
       follower.receive(message);
-      this.frame = requestAnimationFrame(deliver);
+      this.frames.set(follower, requestAnimationFrame(deliver));
     };
-    this.frame = requestAnimationFrame(deliver);
+    this.frames.set(follower, requestAnimationFrame(deliver));
   }
 
-  leave() {
-    cancelAnimationFrame(this.frame);
+  leave(trial, follower) {
+    cancelAnimationFrame(this.frames.get(follower));
+    this.frames.delete(follower);
   }
 
   /** Questions need the workbench: nobody answers. */

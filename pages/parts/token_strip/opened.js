@@ -1,7 +1,7 @@
 // The way in for an offline file: shows the trial that its address names, or the first, and the branches to choose from.
 
 const FILE = embeddedJson("file");
-const opened = new Strip(document.getElementById("strip"));
+const opened = new Strip(document.querySelector(".held-strip"));
 
 /** The rows of the tree, with those marked that this trial goes through and the one that it ends with. */
 function markedRows(trial) {
