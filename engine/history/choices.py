@@ -1,7 +1,7 @@
 """Filter choices: the values that occur among the runs or trials of this history."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,8 +16,9 @@ from engine.runs import machine_label, quantisation_in
 HASH_CHARACTERS = 6
 
 Ranges = dict[str, tuple[float, float]]
-KnownFigures = dict[Any, Ranges]
-"""Minimum and maximum of each figure of the trials, by what tells these trials from others."""
+KnownRanges = dict[Kind, tuple[Any, Ranges]]
+"""Ranges that were read from the history, each with a hash of what they were read from."""
+_CONFIGURATIONS = "cells JOIN runs ON runs.id = cells.run_id"
 
 
 class Choices(NamedTuple):
@@ -35,19 +36,19 @@ class Choices(NamedTuple):
     ranges: Ranges
 
 
-def choices_of(cursor: ReadCursor, kind: Kind, known: KnownFigures) -> Choices:
+def choices_of(cursor: ReadCursor, kind: Kind, known: KnownRanges) -> Choices:
     """Return the choices for runs with their configurations, or for trials; raises ConfigError for another kind.
 
-    known: figures found before, which are found again only for other trials.
+    known: ranges read before, which are read again only where the configurations, or the trials, are others.
     """
     if kind == "run":
-        return _of_runs(cursor)
+        return _of_runs(cursor, known)
     if kind == "trial":
         return _of_trials(cursor, known)
     raise ConfigError(f"kind = {kind!r}: must be run or trial")
 
 
-def _of_runs(cursor: ReadCursor) -> Choices:
+def _of_runs(cursor: ReadCursor, known: KnownRanges) -> Choices:
     models = model_names(cursor)
     return Choices(
         models=models,
@@ -56,11 +57,11 @@ def _of_runs(cursor: ReadCursor) -> Choices:
         tags=_tags(cursor, RUNS),
         questions=_distinct(cursor, "runs", "question"),
         origins=_distinct(cursor, "runs", "origin"),
-        ranges=_ranges(map(plain_settings, _distinct(cursor, "cells JOIN runs ON runs.id = cells.run_id", "settings"))),
+        ranges=_settings(cursor, known),
     )
 
 
-def _of_trials(cursor: ReadCursor, known: KnownFigures) -> Choices:
+def _of_trials(cursor: ReadCursor, known: KnownRanges) -> Choices:
     sampling = map(msgspec.json.decode, _distinct(cursor, "trials", "sampling"))
     return Choices(
         models=_distinct(cursor, "trials", "model_name"),
@@ -106,18 +107,35 @@ def _ranges(values: Iterable[Mapping[str, Any]]) -> Ranges:
     return dict(sorted(found.items()))
 
 
-def _figures(cursor: ReadCursor, known: KnownFigures) -> Ranges:
-    """Return minimum and maximum of each figure of the trials, by name.
+def _settings(cursor: ReadCursor, known: KnownRanges) -> Ranges:
+    """Return minimum and maximum of each setting of the configurations, by name."""
+    hashed = f"""
+        SELECT count(*), bit_xor(hash(settings))
+        FROM (SELECT DISTINCT settings FROM {_CONFIGURATIONS} WHERE deleted_at IS NULL)"""
+    return _unless_known(
+        cursor,
+        known,
+        "run",
+        hashed,
+        lambda: _ranges(map(plain_settings, _distinct(cursor, _CONFIGURATIONS, "settings"))),
+    )
 
-    They follow from all steps of all trials, none of which ever changes: read again only if the trials are others.
-    """
-    trials = cursor.execute("SELECT count(*), bit_xor(hash(id)) FROM trials WHERE deleted_at IS NULL").fetchone()
-    found = known.get(trials)
-    if found is None:
-        found = _read_figures(cursor)
-        known.clear()
-        known[trials] = found
-    return found
+
+def _figures(cursor: ReadCursor, known: KnownRanges) -> Ranges:
+    """Return minimum and maximum of each figure of the trials, by name: of all steps, none of which ever changes."""
+    hashed = "SELECT count(*), bit_xor(hash(id)) FROM trials WHERE deleted_at IS NULL"
+    return _unless_known(cursor, known, "trial", hashed, lambda: _read_figures(cursor))
+
+
+def _unless_known(
+    cursor: ReadCursor, known: KnownRanges, kind: Kind, hashed: str, read: Callable[[], Ranges]
+) -> Ranges:
+    """Return ranges that were read before, or read them where the query `hashed` gives another hash than then."""
+    now = cursor.execute(hashed).fetchone()
+    before = known.get(kind)
+    if before is None or before[0] != now:
+        before = known[kind] = now, read()
+    return before[1]
 
 
 def _read_figures(cursor: ReadCursor) -> Ranges:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 
 from engine.errors import ConfigError
 from engine.history import conditions, figures, trend_points
-from engine.history.choices import Choices, KnownFigures, choices_of
+from engine.history.choices import Choices, KnownRanges, choices_of
 from engine.history.conditions import CELL_MODEL, CELLS, RUNS, TEMPERATURE, TRIAL_FIGURES, TRIALS, Condition
 from engine.history.database_writer import DatabaseWriter, fetch
 from engine.history.filters import Filter
@@ -90,7 +90,7 @@ class Finder:
     def __init__(self, file: DatabaseWriter, vocabulary_of: Callable[[ReadCursor, str], Vocabulary]) -> None:
         self._file = file
         self._vocabulary_of = vocabulary_of
-        self._known_figures: KnownFigures = {}
+        self._known_ranges: KnownRanges = {}
 
     def runs(
         self,
@@ -162,10 +162,15 @@ class Finder:
         with self._file.reading() as cursor:
             return trend_points.trend_points(cursor, run_id, cell, metric)
 
+    def models(self) -> list[str]:
+        """Return the names of all models in runs, in alphabetical order."""
+        with self._file.reading() as cursor:
+            return conditions.model_names(cursor)
+
     def choices(self, kind: Kind) -> Choices:
         """Return the values that a filter of runs, or of trials, can choose from."""
         with self._file.reading() as cursor:
-            return choices_of(cursor, kind, self._known_figures)
+            return choices_of(cursor, kind, self._known_ranges)
 
     def _tokens(self, wanted: Filter, measure: str, limit: int) -> list[Row]:
         """Return the generated tokens with the lowest values of the SQL expression `measure`."""

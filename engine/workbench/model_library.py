@@ -83,7 +83,7 @@ def _speed(file: ModelFile, measured: dict[str, float], limits: Limits | None) -
 def _measured(files: Sequence[ModelFile], history: History) -> dict[str, float]:
     """Return the best decode speed of a sequence on this machine, by the file's name without its suffix."""
     machine = fingerprint_hash(fingerprint())
-    known = set(history.find.choices("run").models)
+    known = set(history.find.models())
     found = {}
     for name in known.intersection(file.path.stem for file in files):
         best = history.find.cells(Filter(models=(name,), machines=(machine,)), limit=1, order=METRIC).rows

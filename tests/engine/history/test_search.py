@@ -342,7 +342,7 @@ def test_choices_are_what_there_is(history: History, three: dict[str, str]) -> N
     keep(history, machine={"hash": "d0", "cpu": "CPU a"}, cells=cells_with(model="/m/a-Q8_0.gguf", pin=True))
     history.marks.tag("run", [three["a"]], add=["night"])
     found = history.find.choices("run")
-    assert found.models == ["a-Q8_0", "b-q4_k_m", "c-F16"]
+    assert found.models == history.find.models() == ["a-Q8_0", "b-q4_k_m", "c-F16"]
     assert found.quantisations == ["F16", "Q4_K_M", "Q8_0"]
     assert found.machines == {"a0": "CPU a (a0)", "d0": "CPU a (d0)", "b0": "CPU b", "c0": "CPU c"}
     assert (found.tags, found.origins) == (["night"], ["llama-bench", "measured"])
@@ -362,6 +362,17 @@ def test_choices_follow_trials_that_come_and_go(history: History) -> None:
         change()
         ends.append(history.find.choices("trial").ranges["num_generated"])
     assert ends == [(2, 2), (2, 9), (9, 9), (2, 9)]
+
+
+def test_choices_follow_runs_that_come_and_go(history: History) -> None:
+    few, many = (keep(history, cells=cells_with(threads=threads)) for threads in (1, 8))
+    ends = []
+    for change in (lambda: None, lambda: history.runs.delete(few), lambda: history.runs.restore(few)):
+        change()
+        ends.append(history.find.choices("run").ranges["threads"])
+    keep(history, cells=cells_with(threads=64))
+    history.runs.delete(many)
+    assert [*ends, history.find.choices("run").ranges["threads"]] == [(1, 8), (8, 8), (1, 8), (1, 64)]
 
 
 def test_choices_of_trials(history: History) -> None:
