@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.history import History
 from engine.runs import CellRecord, RunRecord
 from engine.samples import FLAGS, METRICS, SAMPLE, SYSTEM_NOISE, Samples
 from tests.engine.history.trial_maker import uuid7
@@ -71,3 +72,16 @@ def assert_same_samples(found: Samples, expected: Samples) -> None:
     assert found.dtype == SAMPLE
     for name in SAMPLE.names or ():
         np.testing.assert_array_equal(found[name], expected[name], strict=True, err_msg=name)
+
+
+def keep_run(history: History, **changes: Any) -> str:
+    """Save a run and return its id."""
+    run = make_run(**changes)
+    history.runs.keep(run)
+    return run.id
+
+
+def cells_with(**settings: Any) -> tuple[Any, ...]:
+    """Return one cell with these settings in addition to its usual ones."""
+    cell = make_cell(0)
+    return (replace(cell, settings={**cell.settings, **settings}),)

@@ -1,9 +1,6 @@
 """Search: filters find what they say, figures are those of the benchmark, and no text breaks a query."""
 
-import math
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -11,31 +8,17 @@ import pytest
 
 from engine.bench.analysis.summary import summarise
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, ModelIdentity
+from engine.history import History
 from engine.history.filters import Filter
 from engine.history.search import Found
 from engine.samples import MAIN_METRICS, METRICS_BY_NAME, is_counted
-from engine.specs import Sampling
-from tests.engine.history.run_maker import make_cell, make_run, make_samples
+from tests.engine.history.run_maker import keep_run, make_cell, make_run, make_samples
 from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
 
 
 def ids(found: Found) -> list[str]:
     """Return the ids of the rows, in order."""
     return [row["id"] for row in found.rows]
-
-
-def keep(history: History, **changes: Any) -> str:
-    """Save a run and return its id."""
-    run = make_run(**changes)
-    history.runs.keep(run)
-    return run.id
-
-
-def cells_with(**settings: Any) -> tuple[Any, ...]:
-    """Return one cell with these settings in addition to its usual ones."""
-    cell = make_cell(0)
-    return (replace(cell, settings={**cell.settings, **settings}),)
 
 
 # Runs
@@ -99,11 +82,11 @@ def test_the_main_metric_is_the_first_that_was_measured(history: History) -> Non
         samples = make_samples(12)
         for other in MAIN_METRICS[: MAIN_METRICS.index(name)]:
             samples[other] = np.nan
-        keep(history, name=name, samples=samples)
+        keep_run(history, name=name, samples=samples)
     assert {row["name"]: row["best_metric"] for row in history.find.runs().rows} == {
         name: name for name in MAIN_METRICS
     }
-    keep(history, num_samples=0, name="nothing")
+    keep_run(history, num_samples=0, name="nothing")
     (row,) = history.find.runs(Filter(text="nothing")).rows
     assert (row["best"], row["best_metric"], row["num_samples"]) == (None, None, 0)
 
@@ -113,7 +96,7 @@ def test_figures_of_different_metrics_are_not_put_in_one_order(history: History)
         samples = make_samples(12, seed=seed)
         for name in MAIN_METRICS[:missing]:
             samples[name] = np.nan
-        keep(history, samples=samples)
+        keep_run(history, samples=samples)
     for is_descending in (True, False):
         rows = history.find.runs(order="best", is_descending=is_descending).rows
         assert [MAIN_METRICS.index(row["best_metric"]) for row in rows] == [0, 0, 2, 4]
@@ -123,7 +106,7 @@ def test_figures_of_different_metrics_are_not_put_in_one_order(history: History)
 
 def test_runs_come_newest_first_a_page_at_a_time(history: History) -> None:
     day = datetime(2026, 11, 1, tzinfo=UTC)
-    kept = [keep(history, created_at=day + timedelta(hours=number)) for number in range(7)]
+    kept = [keep_run(history, created_at=day + timedelta(hours=number)) for number in range(7)]
     assert ids(history.find.runs()) == kept[::-1]
     pages = [history.find.runs(limit=3, offset=offset) for offset in (0, 3, 6, 9)]
     assert [id for page in pages for id in ids(page)] == kept[::-1]
@@ -133,8 +116,8 @@ def test_runs_come_newest_first_a_page_at_a_time(history: History) -> None:
 
 def test_runs_in_the_order_of_their_best(history: History) -> None:
     for seed in range(5):
-        keep(history, samples=make_samples(20, 2, seed=seed))
-    keep(history, num_samples=0, name="empty")
+        keep_run(history, samples=make_samples(20, 2, seed=seed))
+    keep_run(history, num_samples=0, name="empty")
     wanted = Filter(text="layouts two", origins=("measured",), ranges={"threads": (1, 2)})
     assert len(history.find.runs(wanted, order="best").rows) == 5
     for is_descending in (True, False):
@@ -151,7 +134,7 @@ def test_a_page_that_cannot_be_is_refused(history: History, given: dict[str, Any
 
 
 def test_every_order_that_is_offered_works(history: History) -> None:
-    keep(history)
+    keep_run(history)
     history.record(make_trial()).result(60)
     for find in (history.find.runs, history.find.cells, history.find.trials):
         with pytest.raises(ConfigError) as refused:
@@ -161,28 +144,6 @@ def test_every_order_that_is_offered_works(history: History) -> None:
 
 
 # Filters of runs
-
-
-@pytest.fixture
-def three(history: History) -> Iterator[dict[str, str]]:
-    """Ids of three runs by letter; the runs differ in every field of a filter."""
-    day = datetime.combine(date(2026, 11, 10), time(12)).astimezone()
-    machines = [{"hash": f"{letter}0", "cpu": f"CPU {letter}"} for letter in "abc"]
-    yield {
-        letter: keep(
-            history,
-            name=f"run {letter} of Ärger",
-            created_at=day + timedelta(days=number),
-            question=("speed", "users", "python")[number],
-            origin=("measured", "llama-bench", "measured")[number],
-            status=("done", "stopped", "done")[number],
-            machine=machines[number],
-            outcome={"sentence": f"Keep 100 % of {letter}_{number}."},
-            cells=cells_with(model=f"/m/{letter}-{('Q8_0', 'q4_k_m', 'F16')[number]}.gguf", n_ctx=512 << number),
-            samples=make_samples(4, 1),
-        )
-        for number, letter in enumerate("abc")
-    }
 
 
 @pytest.mark.parametrize(
@@ -270,7 +231,7 @@ def test_what_is_deleted_is_not_found(history: History, three: dict[str, str]) -
 
 def test_all_conditions_on_settings_hold_for_one_cell(history: History) -> None:
     cells = (make_cell(0, settings={"n_ctx": 512, "users": 8}), make_cell(1, settings={"n_ctx": 4096, "users": 1}))
-    keep(history, cells=cells)
+    keep_run(history, cells=cells)
     assert history.find.runs(Filter(ranges={"n_ctx": (4096, None), "users": (1, 1)})).total == 1
     assert history.find.runs(Filter(ranges={"n_ctx": (4096, None), "users": (8, None)})).total == 0
     assert [row["cell"] for row in history.find.cells(Filter(ranges={"users": (8, 8)})).rows] == [0]
@@ -310,7 +271,7 @@ def test_the_samples_that_count_are_those_of_the_benchmark(history: History, sha
 
 def test_a_row_of_a_cell_has_its_settings_and_says_what_differs(history: History) -> None:
     odd = {"row": {"n": 1}, "values": [1, 2], "name": "not the run's", "model": "/m/x-Q5_K_M.gguf", "parallel": 4}
-    keep(history, num_samples=4, cells=(make_cell(0), make_cell(1, settings={**odd, "threads": 2})))
+    keep_run(history, num_samples=4, cells=(make_cell(0), make_cell(1, settings={**odd, "threads": 2})))
     found = history.find.cells(order="label", is_descending=False)
     first, second = found.rows
     assert list(first) == list(second)
@@ -325,7 +286,7 @@ def test_a_row_of_a_cell_has_its_settings_and_says_what_differs(history: History
 
 def test_cells_in_the_order_of_a_metric(history: History) -> None:
     for seed in range(3):
-        keep(history, samples=make_samples(40, 3, seed=seed), cells=tuple(map(make_cell, range(4))))
+        keep_run(history, samples=make_samples(40, 3, seed=seed), cells=tuple(map(make_cell, range(4))))
     for is_descending in (True, False):
         values = [
             row["decode_per_s"] for row in history.find.cells(order="decode_per_s", is_descending=is_descending).rows
@@ -333,61 +294,6 @@ def test_cells_in_the_order_of_a_metric(history: History) -> None:
         known = [value for value in values if value is not None]
         assert values == [*sorted(known, reverse=is_descending), *[None] * (12 - len(known))]
         assert 6 < len(known) < 10
-
-
-# Choices
-
-
-def test_choices_are_what_there_is(history: History, three: dict[str, str]) -> None:
-    keep(history, machine={"hash": "d0", "cpu": "CPU a"}, cells=cells_with(model="/m/a-Q8_0.gguf", pin=True))
-    history.marks.tag("run", [three["a"]], add=["night"])
-    found = history.find.choices("run")
-    assert found.models == history.find.models() == ["a-Q8_0", "b-q4_k_m", "c-F16"]
-    assert found.quantisations == ["F16", "Q4_K_M", "Q8_0"]
-    assert found.machines == {"a0": "CPU a (a0)", "d0": "CPU a (d0)", "b0": "CPU b", "c0": "CPU c"}
-    assert (found.tags, found.origins) == (["night"], ["llama-bench", "measured"])
-    assert found.questions == ["python", "speed", "users"]
-    assert found.ranges == {"n_ctx": (512, 2048), "threads": (2, 2)}
-
-
-def test_choices_follow_trials_that_come_and_go(history: History) -> None:
-    short, long = make_trial(2), make_trial(9)
-    ends = []
-    for change in (
-        lambda: history.record(short).result(60),
-        lambda: history.record(long).result(60),
-        lambda: history.delete(short.id),
-        lambda: history.restore(short.id),
-    ):
-        change()
-        ends.append(history.find.choices("trial").ranges["num_generated"])
-    assert ends == [(2, 2), (2, 9), (9, 9), (2, 9)]
-
-
-def test_choices_follow_runs_that_come_and_go(history: History) -> None:
-    few, many = (keep(history, cells=cells_with(threads=threads)) for threads in (1, 8))
-    ends = []
-    for change in (lambda: None, lambda: history.runs.delete(few), lambda: history.runs.restore(few)):
-        change()
-        ends.append(history.find.choices("run").ranges["threads"])
-    keep(history, cells=cells_with(threads=64))
-    history.runs.delete(many)
-    assert [*ends, history.find.choices("run").ranges["threads"]] == [(1, 8), (8, 8), (1, 8), (1, 64)]
-
-
-def test_choices_of_trials(history: History) -> None:
-    for temperature, label in ((0.2, ""), (1.5, "again")):
-        model = ModelIdentity("story", "story.gguf", "0f" * 32, "Q8_0", 7)
-        sampling = Sampling(temperature=temperature, logit_bias=((1, -math.inf),))
-        history.record(make_trial(model=model, label=label, sampling=sampling)).result(60)
-    found = history.find.choices("trial")
-    assert (found.models, found.quantisations, found.origins) == (["story"], ["Q8_0"], ["again"])
-    assert (found.machines, found.questions, found.tags) == ({}, [], [])
-    assert found.ranges["temperature"] == (0.2, 1.5)
-    assert found.ranges["num_generated"] == (6, 6)
-    assert 0 < found.ranges["lowest_p"][0] <= found.ranges["lowest_p"][1] <= 1
-    with pytest.raises(ConfigError, match="kind"):
-        history.find.choices("comparison")
 
 
 def test_an_empty_history_has_nothing(history: History) -> None:
@@ -402,7 +308,7 @@ def test_an_empty_history_has_nothing(history: History) -> None:
 def test_odd_text_and_settings_are_found_again(history: History) -> None:
     cells = (make_cell(0, label=NASTY, settings={NASTY: 5, "a/b~c": 1e300, "model": NASTY}),)
     machine = {"hash": NASTY, "cpu": NASTY}
-    keep(history, name=NASTY, cells=cells, machine=machine, question=NASTY, num_samples=1, num_cells=1)
+    keep_run(history, name=NASTY, cells=cells, machine=machine, question=NASTY, num_samples=1, num_cells=1)
     word = NASTY.split()[2]
     wanted = Filter(ranges={NASTY: (5, 5), "a/b~c": (1e299, None)}, machines=(NASTY,), questions=(NASTY,), text=word)
     assert history.find.runs(wanted).total == history.find.cells(wanted).total == 1
@@ -412,7 +318,7 @@ def test_odd_text_and_settings_are_found_again(history: History) -> None:
 
 
 def test_an_unknown_id_has_no_trend(history: History) -> None:
-    id = keep(history)
+    id = keep_run(history)
     for run_id, cell in ((uuid7(), 0), ("junk", 0), (id, 7)):
         with pytest.raises(HistoryError, match="no configuration"):
             history.find.trend(run_id, cell, "tokens_per_s")
