@@ -87,7 +87,7 @@ class MachineCardManager:
         self, task: Task[MachineCard], file: ModelFile, model_hash: str, *, share_weights: bool
     ) -> MachineCard:
         ends = time.monotonic() + MOST_S
-        task.update(0.0, "memory bandwidth and processor", MOST_S)
+        task.update(0.0, "Measuring memory bandwidth and processor", MOST_S)
         limits = self._bench.known_limits(
             lambda share: task.update(LIMITS_SHARE * share, left_s=max(0.0, ends - time.monotonic()))
         )

@@ -208,8 +208,15 @@ def strip_has_ended(page: Page) -> None:
 
 def choose_row(page: Page, number: int, *, table: int = 0) -> None:
     """Click the box before a row of a table, which is drawn on a canvas."""
-    page.get_by_test_id("stDataFrame").nth(table).click(position={"x": 18, "y": 35 * (number + 1) + 18})
+    click_in_row(page, number, x=18, table=table)
     is_settled(page)
+
+
+def click_in_row(page: Page, number: int, *, x: int, table: int = 0) -> None:
+    """Click into a row of a table once its canvas is drawn: until then it takes no clicks."""
+    frame = page.get_by_test_id("stDataFrame").nth(table)
+    expect(frame.locator(f"canvas tr[aria-rowindex='{number + 2}']")).to_be_attached()
+    frame.click(position={"x": x, "y": 35 * (number + 1) + 18})
 
 
 def has_room_for_its_buttons(page: Page, control: Locator, *, table: int = 0) -> None:

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from engine.history.archives.parts import MANIFEST, SAMPLES
 from engine.runs import RunRecord
-from tests.e2e.conftest import RUN, Server, choose_row, has_ended, is_settled
+from tests.e2e.conftest import RUN, Server, choose_row, click_in_row, has_ended, has_room_for_its_buttons, is_settled
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +128,7 @@ def test_a_name_is_a_link_to_its_run(kept: Server, runs: list[RunRecord], open_p
     page = open_page(f"{kept.url}/history?view=runs&text=Evening", "History")
     expect(caption(page, "1 run")).to_be_visible()
     is_settled(page)
-    page.get_by_test_id("stDataFrame").first.click(position={"x": NAME_X, "y": 35 + 18})
+    click_in_row(page, 0, x=NAME_X)
     expect(page).to_have_url(re.compile(rf"/benchmark\?run={runs[1].id}"))
     expect(page.get_by_role("heading", name="Benchmark")).to_be_visible()
 
@@ -205,3 +205,10 @@ def test_a_trial_of_a_report_is_a_strip_to_inspect(shipped: Server, open_page: O
     expect(page).to_have_url(re.compile("report="))
     page.locator(".t.answer").nth(2).click()
     expect(page.locator(".inspector h3").first).to_have_text(re.compile(r"^Token 3 of \d+$"))
+
+
+def test_the_buttons_of_the_list_do_not_lie_over_the_filters(kept: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/history?view=runs", "History")
+    expect(caption(page, "2 runs")).to_be_visible()
+    is_settled(page)
+    has_room_for_its_buttons(page, page.get_by_role("button", name="More", exact=True))

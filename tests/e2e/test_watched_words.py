@@ -62,6 +62,7 @@ def test_a_watched_token_has_the_probability_and_rank_of_the_inspector(shipped: 
     page = open_page(shipped.url)
     has_ended(page)
     page.locator(".t.answer").nth(5).click()
+    expect(page.locator(".inspector h3").first).to_have_text(re.compile("^Token 6 of "))
     chosen = page.locator(".candidates .chosen")
     expect(chosen).to_be_visible()
     facts = page.locator(".inspector .facts")

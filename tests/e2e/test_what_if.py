@@ -3,12 +3,21 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, TimeoutError, expect
 
 from tests.e2e.conftest import Server, has_ended
 from tests.e2e.test_prompt_lab import OpenPage, answer, fill, is_ready, run
 
 pytestmark = pytest.mark.slow
+
+
+def comes(found: Locator, within_ms: float = 3_000) -> bool:
+    """Whether an element comes within some seconds."""
+    try:
+        found.wait_for(timeout=within_ms)
+    except TimeoutError:
+        return False
+    return True
 
 
 def test_a_run_goes_on_from_the_first_token_that_would_differ(shipped: Server, open_page: OpenPage) -> None:
@@ -23,6 +32,7 @@ def test_a_run_goes_on_from_the_first_token_that_would_differ(shipped: Server, o
     told = panel.get_by_role("status")
     expect(told).to_contain_text(re.compile(r"At temperature 0 the \d+(st|nd|rd|th) token would be"))
     would = told.locator(".quoted").first.inner_text()
+    expect(page.locator(".t.answer.first-other")).to_have_count(1)
     classes = answer(page).evaluate_all("spans => spans.map(span => span.className)")
     first = next(index for index, names in enumerate(classes) if "first-other" in names)
     expect(page).to_have_url(re.compile("what_if=temperature%3A0$"))
@@ -48,14 +58,15 @@ def test_a_limit_of_the_x_ray_opens_it_where_the_other_token_is_drawn(shipped: S
     has_ended(page)
     answer(page).first.click()
     summary = page.get_by_text("Sampler X-ray")
+    expect(summary).to_be_visible()
     if page.locator(".xray[open]").count() == 0:
         summary.click()
     limits = page.locator(".flips li").get_by_role("button")
     place = 0
-    while not limits.count():  # of some tokens no limit is known
+    while not comes(limits.first):  # of some tokens no limit is known
         place += 1
         answer(page).nth(place).click()
-        page.wait_for_timeout(500)
+        expect(page.locator(".inspector h3").first).to_have_text(f"Token {place + 1} of 16")
     other, name = limits.first.inner_text(), limits.first.get_attribute("title")
     found = re.fullmatch(r"What if: the whole run at (\S+) (\S+)", name or "")
     assert found is not None

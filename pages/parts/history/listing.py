@@ -47,6 +47,7 @@ def show(listing: Listing, wanted: Filter) -> tuple[int, list[dict[str, Any]]]:
     table = tables.frame(found.rows, columns)
     key = _key(listing, found)
     link = columns[listing.link].label if listing.link in columns else ""
+    st.space("small")  # space for the table's own buttons, which would cover the controls above
     chosen = tables.draw(table, columns, key, f"{listing.noun}s found", link=link)
     opened = tables.opened(key)
     if opened is not None:
