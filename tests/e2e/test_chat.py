@@ -8,6 +8,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.chat_model import CLOSING, write_chat_model
 from tests.e2e.conftest import Server, is_settled, running, strip_has_ended
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -147,5 +148,6 @@ def test_the_newest_answer_and_the_composer_are_seen_when_a_chat_opens(
     assert composer is not None and composer["y"] + composer["height"] <= 900
     last = answer(page).last
     expect(last).to_be_in_viewport()
-    box = last.bounding_box()
-    assert box is not None and box["y"] + box["height"] <= composer["y"]
+    until(
+        lambda: last.evaluate("token => token.getBoundingClientRect().bottom") <= composer["y"], "the answer is hidden"
+    )

@@ -146,6 +146,7 @@ def test_the_answers_are_seen_without_scrolling(kept: Server, open_page: OpenPag
     page.reload()
     expect(answers).to_have_count(2)
     expect(answers.nth(1).locator(".t.answer").nth(100)).to_be_attached()
+    is_settled(page)
     tops = [box["y"] for answer in answers.all() if (box := answer.bounding_box()) is not None]
     assert max(tops) < 900 and len(tops) == 2
     assert page.get_by_test_id("stMain").evaluate("main => main.scrollHeight") < 2200

@@ -93,6 +93,7 @@ def test_more_stays_where_it_is_whatever_tab_is_chosen(shipped: Server, open_pag
     is_ready(page)
     page.get_by_role("button", name="More", exact=True).click()
     body = page.get_by_test_id("stPopoverBody")
+    expect(body.get_by_role("tab").first).to_be_visible()
     places = []
     for tab in body.get_by_role("tab").all():
         tab.click()
@@ -263,7 +264,7 @@ def test_eight_tabs_stream_side_by_side(slow: Server, open_page: OpenPage) -> No
     for page, count in zip(pages, counts, strict=True):
         page.bring_to_front()
         expect(answer(page).nth(count + 2)).to_be_visible()
-        assert page.get_by_role("button", name="Stop", exact=True).is_visible()
+        expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     assert len({page.url for page in pages}) == 8
     for page in pages:
         page.bring_to_front()  # the last ones may be over by then
