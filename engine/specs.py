@@ -12,6 +12,7 @@ from engine.validation import Spec, at_most, is_real, plain_text, whole_number
 Samplers = tuple[str, ...]
 TokenSets = tuple[tuple[int, ...], ...]
 LoadMode = Literal["mmap", "mlock", "none"]
+DType = Literal["float32", "bfloat16"]
 Lane = Literal["browser", "api", "batch"]
 
 DEFAULT_SAMPLERS: Samplers = (
@@ -27,6 +28,7 @@ DEFAULT_SAMPLERS: Samplers = (
 )
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 LANES: tuple[Lane, ...] = get_args(Lane)
+DTYPES: tuple[DType, ...] = get_args(DType)
 MAX_CLIENT_CHARACTERS = 200
 MAX_SEQUENCES = 256
 MAX_RECORDED = 1024
@@ -220,6 +222,7 @@ class PoolOptions(TypedDict, total=False):
     type_v: str
     n_gpu_layers: int
     load: LoadMode
+    dtype: DType | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +234,8 @@ class PoolSpec(Spec):
     n_batch and n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in
     the page cache, shared by all instances, instead of repacking them privately; None: what this machine computes
     faster for `parallel` requests, measured for some seconds with the first model of a quantisation. pin: each instance
-    runs on its own cores. n_gpu_layers -1: all.
+    runs on its own cores. n_gpu_layers -1: all. dtype: type of weights and arithmetic of a folder of safetensors, whose
+    keys and values have it too; None: bfloat16 where the folder has that, else float32. A GGUF file has its own types.
     """
 
     goes_into = "Pool(...)"
@@ -251,6 +255,7 @@ class PoolSpec(Spec):
     type_v: str = "f16"
     n_gpu_layers: int = 0
     load: LoadMode = "mmap"
+    dtype: DType | None = None
 
     def __post_init__(self) -> None:
         self._whole("instances", 1, 256)
@@ -271,6 +276,7 @@ class PoolSpec(Spec):
         self._one_of("type_v", KV_TYPES)
         self._whole("n_gpu_layers", -1, 1 << 16)
         self._one_of("load", ("mmap", "mlock", "none"))
+        self._one_of("dtype", (*DTYPES, None))
 
     @property
     def padded_n_ctx(self) -> int:

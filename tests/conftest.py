@@ -19,11 +19,12 @@ from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
-from engine.models.gguf import read_model
 from engine.models.library import embedded_model
 from engine.models.quantise import QuantiseJob
+from engine.models.reading import read_model
 from engine.pool.pool import Pool
 from engine.settings import PREFIX
+from tests.story_folder import write_folder
 
 SHORT_SAMPLE_S = 0.1
 
@@ -109,6 +110,12 @@ def quick_embedding(home: Path, exported: Path) -> None:
 def story_model() -> Path:
     """The GGUF file that ships."""
     return embedded_model()
+
+
+@pytest.fixture(scope="session")
+def story_folder(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model that ships as a folder of safetensors, in float32."""
+    return write_folder(story_model, tmp_path_factory.mktemp("folders") / "story")
 
 
 @pytest.fixture(scope="session")

@@ -15,8 +15,8 @@ from engine.commands.parser import Parser
 from engine.commands.table import printable
 from engine.errors import quoted
 from engine.files import named_path
-from engine.models.gguf import read_model
 from engine.models.library import embedded_model
+from engine.models.reading import read_model
 from engine.process.limits import return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown

@@ -16,7 +16,7 @@ from engine.exchange.llama_bench_text import Format, read_rows, write_rows
 from engine.exchange.logs import is_timing_log, read_timing_log
 from engine.ids import new_id
 from engine.jsonable import figure
-from engine.models.gguf import read_model
+from engine.models.reading import read_model
 from engine.runs import IMPORTED_ROW, CellRecord, RunRecord
 from engine.samples import METRICS_BY_NAME, SAMPLE, SYSTEM_NOISE, Samples, is_counted
 

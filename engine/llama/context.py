@@ -3,7 +3,7 @@
 import ctypes
 from array import array
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import llama_cpp.llama_cpp as llama
 import numpy as np
@@ -27,6 +27,27 @@ class Chunk(NamedTuple):
     ids: Sequence[int]
     position: int
     num_rows: int
+
+
+class Decoder(Protocol):
+    """What decodes batches for a Runner: llama.cpp's Context, or another engine's.
+
+    n_ctx: tokens that one sequence holds. The methods are documented at Context.
+    """
+
+    n_ctx: int
+
+    def fill(self, chunks: Sequence[Chunk]) -> int: ...
+
+    def decode(self) -> int: ...
+
+    def set_threads(self, threads: int, threads_batch: int) -> None: ...
+
+    def logits(self, num_rows: int) -> list[Row]: ...
+
+    def copy(self, source: int, target: int) -> None: ...
+
+    def cut(self, seq_id: int, length: int) -> bool: ...
 
 
 class Batch:

@@ -112,7 +112,7 @@ class Model:
         template = llama.llama_model_chat_template(self.handle, None)
         return (template or b"").decode("utf-8", "replace")
 
-    @property
+    @cached_property
     def description(self) -> str:
         """llama.cpp's own short description, such as "llama 1B Q4_K - Medium"."""
         buffer = ctypes.create_string_buffer(128)

@@ -1,4 +1,4 @@
-"""Decode loop of a worker: admits jobs, runs the scheduler's plan through llama.cpp, samples, records, reports."""
+"""Decode loop of a worker: admits jobs, decodes the scheduler's plan, samples, records, reports."""
 
 import random
 import time
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from engine.errors import ConfigError, EngineError, ModelError, PromptTooLong
-from engine.llama.context import NO_SLOT, OK, Chunk, Context
+from engine.llama.context import NO_SLOT, OK, Chunk, Decoder
 from engine.llama.distribution import Row
 from engine.llama.model import Model
 from engine.llama.phase import DECODING, PREPARING, SAMPLING, TOKENISING, Stamp
@@ -54,14 +54,15 @@ class QueuedRequest(NamedTuple):
 class Runner:
     """Decode loop over one context. Call submit() and cancel() between steps; step() runs one decode.
 
-    Totals so far: decode_s: seconds inside llama_decode; prefill_s: the part of them for batches with chunks of
-    prompts; decode_cpu_s: CPU seconds of this thread inside llama_decode; tokenise_s: seconds of tokenising;
+    Totals so far: decode_s: seconds inside the context's decode; prefill_s: the part of them for batches with chunks of
+    prompts; decode_cpu_s: CPU seconds of this thread inside it; tokenise_s: seconds of tokenising;
     num_decodes, num_tokens.
     """
 
     def __init__(
         self,
         model: Model,
+        context: Decoder,
         spec: PoolSpec,
         *,
         threads: int,
@@ -71,7 +72,7 @@ class Runner:
         stamp: Stamp,
     ) -> None:
         self.model, self.spec, self._reporter, self._stamp = model, spec, reporter, stamp
-        self.context = Context(model, spec, threads, threads_batch)
+        self.context = context
         self.threads = Threads(self.context, spec, threads, threads_batch)
         sizes = (spec.parallel, spec.resolved_n_batch, spec.resolved_n_ubatch)
         self.scheduler: Scheduler[Sequence] = Scheduler(*sizes, prefill_share, spec.scored_rows(model.num_vocab))

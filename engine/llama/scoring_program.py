@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from engine.errors import ModelError
 from engine.files import open_regular
-from engine.llama.context import OK, Chunk, Context
+from engine.llama.context import OK, Chunk, Context, Decoder
 from engine.llama.distribution import Distribution, Drawn, Logits, Row
 from engine.llama.model import Model
 from engine.llama.scoring import Batch, LoadScoring, Scored, row_bytes
@@ -59,12 +60,15 @@ def _log_softmax(logits: Logits) -> npt.NDArray[np.float64]:
     return found
 
 
+OpenModel = Callable[[LoadScoring], tuple[Model, Decoder]]
+"""Function that loads a model with what decodes its batches. Raises EngineError."""
+
+
 class Scorer:
     """A loaded model and the part of the text that it has decoded."""
 
-    def __init__(self, load: LoadScoring) -> None:
-        self._model = Model(load.model, load.spec)
-        self._context = Context(self._model, load.spec, load.threads, load.spec.threads_batch or load.threads)
+    def __init__(self, load: LoadScoring, open_model: OpenModel) -> None:
+        self._model, self._context = open_model(load)
         self._distribution = Distribution(self._model.num_vocab)
         self._distribution.use_threads(load.threads)
         self._rows = Rows(Path(load.rows), self._model.num_vocab, is_read=load.compares)
@@ -79,7 +83,7 @@ class Scorer:
     def scored(self, batch: Batch) -> Scored:
         """Decode a batch and score what it predicts.
 
-        Raises ModelError where llama.cpp cannot, for a row that is not finite, and for a full disk.
+        Raises ModelError where it cannot be decoded, for a row that is not finite, and for a full disk.
         """
         self._model.check_ids([*batch.ids, *batch.predicted])
         num_rows = self._context.fill([Chunk(0, batch.ids, self._position, len(batch.predicted))])
@@ -103,13 +107,23 @@ class Scorer:
 
 
 def main(end: socket.socket) -> None:
-    """Load the model that the first request names, then score batches of its one text."""
+    """Load the GGUF file that the first request names, then score batches of its one text."""
+    serve_scoring(end, _open)
+
+
+def _open(load: LoadScoring) -> tuple[Model, Decoder]:
+    model = Model(load.model, load.spec)
+    return model, Context(model, load.spec, load.threads, load.spec.threads_batch or load.threads)
+
+
+def serve_scoring(end: socket.socket, open_model: OpenModel) -> None:
+    """Have `open_model` load the model that the first request names, then score batches of its one text."""
     loaded: list[Scorer] = []
 
     def reply(request: LoadScoring | Batch) -> int | Scored:
         if isinstance(request, Batch):
             return loaded[0].scored(request)
-        loaded.append(Scorer(request))
+        loaded.append(Scorer(request, open_model))
         return loaded[0].num_vocab
 
     serve(end, LoadScoring | Batch, reply)

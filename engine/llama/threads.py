@@ -7,7 +7,7 @@ import resource
 import time
 from contextlib import suppress
 
-from engine.llama.context import Context
+from engine.llama.context import Decoder
 from engine.llama.thread_controller import Decoded, ThreadController
 from engine.specs import PoolSpec
 
@@ -56,7 +56,7 @@ class Threads:
     with chunks of prompts) and thread count.
     """
 
-    def __init__(self, context: Context, spec: PoolSpec, threads: int, threads_batch: int) -> None:
+    def __init__(self, context: Decoder, spec: PoolSpec, threads: int, threads_batch: int) -> None:
         self._context = context
         self.given = threads, threads_batch
         self._is_adaptive = spec.threads is None and threads > 1

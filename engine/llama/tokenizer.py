@@ -4,6 +4,7 @@ An empty request returns the vocabulary, one with `chat_template` the chat templ
 """
 
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from engine.llama.model import Model
@@ -24,12 +25,17 @@ def answer(model: Model, request: dict[str, Any]) -> Vocabulary | str | list[int
 
 def main(end: socket.socket, path: str) -> None:
     """Answer requests; if llama.cpp rejects the file, the first answer is that error."""
+    serve_tokenizer(end, lambda: Model(path, PoolSpec(), vocab_only=True))
+
+
+def serve_tokenizer(end: socket.socket, open_model: Callable[[], Model]) -> None:
+    """Answer requests with a model that the first one opens."""
     allow_deep_recursion()
     models: list[Model] = []
 
     def reply(request: dict[str, Any]) -> Vocabulary | str | list[int]:
         if not models:
-            models.append(Model(path, PoolSpec(), vocab_only=True))
+            models.append(open_model())
         return answer(models[0], request)
 
     serve(end, dict[str, Any], reply)

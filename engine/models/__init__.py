@@ -1,7 +1,7 @@
 """Model files: their headers, memory estimates, and the library of models on this machine."""
 
 from engine.models.details import details
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.identity import model_hash
 from engine.models.library import (
     BrokenFile,
@@ -14,6 +14,7 @@ from engine.models.library import (
 )
 from engine.models.memory import MemoryEstimate, check_fits, estimate
 from engine.models.places import Place, find_places
+from engine.models.reading import read_model
 from engine.models.tensors import TensorGroup, by_size, by_type
 
 __all__ = [

@@ -20,7 +20,8 @@ class ModelFile:
     n_head_kv has the number of KV heads of each layer (0 in a layer without attention); head_k and head_v are the
     lengths of a head's key and value; sliding_window is 0 where the model attends to its whole context.
     `metadata` holds the scalars and short numeric arrays of the header. `chat_template` is empty where the file has
-    none, or one too long to be read.
+    none, or one too long to be read. folder_files: the names of its files where `path` is a folder (see
+    engine.models.folders), weights first; empty for a GGUF file.
     """
 
     path: Path
@@ -44,6 +45,12 @@ class ModelFile:
     chat_template: str
     metadata: dict[str, Value]
     tensors: tuple[TensorInfo, ...]
+    folder_files: tuple[str, ...] = ()
+
+    @property
+    def is_folder(self) -> bool:
+        """True for a folder of safetensors, which transformers runs; False for a GGUF file, which llama.cpp runs."""
+        return bool(self.folder_files)
 
     @property
     def is_synthetic(self) -> bool:
@@ -57,7 +64,9 @@ class ModelFile:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Paths of this file, and of the other parts where the model is split."""
+        """Paths of this file, and of the other parts where the model is split; of a folder its files, weights first."""
+        if self.is_folder:
+            return tuple(self.path / name for name in self.folder_files)
         return (self.path, *(_part(self.path, number, self.parts) for number in range(2, self.parts + 1)))
 
     @property
@@ -66,12 +75,11 @@ class ModelFile:
         return sum(tensor.num_bytes for tensor in self.tensors)
 
 
-def read_model(path: str | Path) -> ModelFile:
-    """Read the header of a model file, and of its other parts where it is split.
+def read_gguf(path: Path) -> ModelFile:
+    """Read the header of a GGUF file, and of its other parts where it is split.
 
     Raises ModelError naming file and reason when the file is missing, damaged, truncated, or holds no language model.
     """
-    path = Path(path)
     budget = Budget()
     header = read_header(path, budget)
     facts = _Facts(path, header)

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from engine.files import decoded_msgpack, read_regular, write_private
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.header import TensorInfo
+from engine.models.reading import read_model
 from engine.settings import Settings
 
 MAX_KEPT = 2_000
@@ -54,7 +55,10 @@ class HeaderCache:
         self._is_changed = False
 
     def read(self, path: Path) -> ModelFile:
-        """Return the model file at an absolute path, as `read_model` does; raises ModelError as that does."""
+        """Return the model at an absolute path, as `read_model` does; raises ModelError as that does.
+
+        A folder is read each time: its small files may change, which takes longer to find out than to read them.
+        """
         kept = self._kept.get(os.fsencode(path))
         if kept is not None:
             with contextlib.suppress(ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Identity of model files, independent of their names: SHA-256 of the bytes, computed once per state of the file."""
+"""Identity of models, independent of their names: SHA-256 of the bytes, computed once per state of each file."""
 
 import contextlib
 import hashlib
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.errors import ModelError
 from engine.files import decoded_json, open_regular, read_regular, write_private
+from engine.models.folders import read_folder
 from engine.settings import Settings
 
 MAX_KEPT = 1_000
@@ -17,7 +18,7 @@ Entry = tuple[int, int, str]
 
 
 def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
-    """Return the SHA-256 of the file as 64 hexadecimal digits.
+    """Return the SHA-256 of the file as 64 hexadecimal digits; of a folder, that of its files' names and hashes.
 
     Stored in models/hashes.json under `folder` (None: the home folder of the settings) by path, size and modification
     time, so that only the first call for a file reads it: some seconds per gigabyte, so do not call it on a thread that
@@ -25,6 +26,9 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
     file cannot be read.
     """
     path = Path(path).resolve()
+    if path.is_dir():
+        parts = [f"{file.name} {model_hash(file, folder)}\n" for file in read_folder(path).files]
+        return hashlib.sha256("".join(parts).encode()).hexdigest()
     store = _store(folder)
     try:
         before = _state(path)
@@ -42,7 +46,10 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
 
 
 def known_hashes(paths: Iterable[Path], folder: str | Path | None = None) -> dict[Path, str]:
-    """Return the stored hashes of files that `model_hash` has read in their current state; reads no model file."""
+    """Return the stored hashes of files that `model_hash` has read in their current state; reads no model file.
+
+    None of a folder, which has no hash of its own.
+    """
     known = _load(_store(folder))
     found = {}
     for path in paths:

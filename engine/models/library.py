@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.errors import ConfigError, ModelError
 from engine.models.details import facts, readable
+from engine.models.folders import is_model_folder
 from engine.models.gguf import ModelFile
 from engine.models.header_cache import HeaderCache, header_cache
 from engine.models.identity import known_hashes
@@ -19,7 +20,7 @@ from engine.settings import shipped_folder
 
 @dataclass(frozen=True)
 class BrokenFile:
-    """GGUF file that cannot be used; `reason` names the file and the reason."""
+    """GGUF file or model folder that cannot be used; `reason` names the file and the reason."""
 
     path: Path
     reason: str
@@ -30,7 +31,7 @@ class LibraryEntry:
     """Library entry: a model, or a file that cannot be used as one.
 
     `labels` are its names in its place: a path within the folder, owner/name in the hub's cache, name:tag in Ollama's.
-    sha256: of its first file where `model_hash` has read it, else None.
+    sha256: of its first file where `model_hash` has read it, else None; None for a folder.
     """
 
     place: Place
@@ -69,7 +70,7 @@ def embedded_model() -> Path:
 
 
 def list_models(folder: str | Path) -> list[ModelFile | BrokenFile]:
-    """List the GGUF files in `folder` and up to three levels below, folder by folder, as `read_library` does."""
+    """List the models in `folder` and up to three levels below, folder by folder, as `read_library` does."""
     return [entry.file for entry in read_library([Place("Folder", Path(folder).absolute())])]
 
 
@@ -101,7 +102,7 @@ def find_model(name: str, places: Sequence[Place] | None = None) -> ModelFile:
 
     Raises ModelError for a file that cannot be used, ConfigError where no model or more than one matches.
     """
-    if os.path.isfile(name):
+    if os.path.isfile(name) or is_model_folder(Path(name)):
         return header_cache().read(Path(name).absolute())
     entries = read_library(places)
     found = [entry for entry in entries if name in (entry.name, *entry.labels)]
@@ -149,7 +150,7 @@ def _read(place: Place, candidate: Candidate, cache: HeaderCache) -> ModelFile |
         file = cache.read(path)
     except ModelError as error:
         return BrokenFile(path, readable(str(error)))
-    for part in file.files[1:]:
+    for part in file.files:
         target = leads_to(part, place.folder)
         if target is not None:
             return BrokenFile(path, readable(f"{part}: {link_refusal(target)}"))

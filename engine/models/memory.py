@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from engine.errors import MemoryRefused
 from engine.machine.memory import available_memory
+from engine.models.folder_specs import KV_TYPE, folder_dtype
+from engine.models.ggml import TYPES_BY_NAME
 from engine.models.gguf import ModelFile
 from engine.models.header import TensorInfo
 from engine.models.kv_cache import LayerCache, cache_bytes, layer_caches, state_bytes
@@ -24,6 +26,8 @@ __all__ = ["MemoryEstimate", "check_fits", "estimate", "kv_bytes_per_token"]
 
 PROCESS_BYTES = 42 << 20
 """Interpreter, libraries and work buffers of one worker with a small vocabulary, measured."""
+TORCH_BYTES = 380 << 20
+"""The same with PyTorch and transformers, measured."""
 TOKEN_BYTES = 250
 """Additional bytes per token of the vocabulary: llama.cpp's tables, the worker's own, buffers over all logits."""
 MERGE_BYTES = 150
@@ -99,6 +103,8 @@ def estimate(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
     Layers offloaded to a GPU are excluded: they are in its memory. A sliding window saves nothing, since the cache has
     its full length for every layer so that a prefix can be reused.
     """
+    if model.is_folder:
+        return _of_folder(model, spec)
     on_host = _host_share(model, spec)
     mapped, copied, idle = (int(size * on_host) for size in _weights(model, spec))
     state = state_bytes(model, spec)
@@ -115,6 +121,29 @@ def estimate(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
         available=available_memory(),
         kv_note=f"{spec.parallel:,} x {spec.padded_n_ctx:,} tokens, {model.n_layer} layers, "
         f"{spec.type_k} keys, {spec.type_v} values",
+    )
+
+
+def _of_folder(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
+    """Estimate the memory of a model folder: each instance has weights, keys and values of its own, in one type."""
+    dtype = folder_dtype(model, spec)
+    kind = TYPES_BY_NAME[KV_TYPE[dtype].upper()]
+    tokens = spec.resolved_n_ubatch
+    kv = sum(layer.keys + layer.values for layer in layer_caches(model)) * spec.n_ctx * spec.parallel
+    hidden = tokens * (3 * model.n_ff + 4 * model.n_embd) * kind.num_bytes
+    scores = tokens * spec.n_ctx * (model.n_head + 1) * kind.num_bytes
+    return MemoryEstimate(
+        instances=spec.instances,
+        mapped=0,
+        copied=kind.size_of(model.num_parameters),
+        idle=0,
+        kv=kind.size_of(kv),
+        kv_windowed=kind.size_of(kv),
+        compute=hidden + scores,
+        output=spec.most_rows(model.n_vocab) * model.n_vocab * _FLOAT,
+        process=TORCH_BYTES + model.n_vocab * (TOKEN_BYTES + MERGE_BYTES),
+        available=available_memory(),
+        kv_note=f"{spec.parallel:,} x {spec.n_ctx:,} tokens, {model.n_layer} layers, {dtype}",
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from engine.errors import ModelError
 from engine.files import expanded_path
+from engine.models.folders import CONFIG
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _URL = re.compile(r"[a-z][a-z0-9+]*:/", re.IGNORECASE)
@@ -14,8 +15,8 @@ _OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".pkl
 _MOST_NAMES = 5
 
 
-def check_is_file(model: str | Path) -> None:
-    """Raise ModelError where the path cannot be a GGUF file by its name or kind, saying how to get one.
+def check_is_model(model: str | Path) -> None:
+    """Raise ModelError where the path can be neither a GGUF file nor a model folder by its name or kind, with advice.
 
     Raises ConfigError where it cannot be a path at all.
     """
@@ -27,9 +28,13 @@ def check_is_file(model: str | Path) -> None:
             f"python -m engine models get {address[1] if address else 'OWNER/NAME'}; it prints the file's path."
         )
     if os.path.isdir(path):
+        if (path / CONFIG).is_file():
+            return  # read_folder says what is wrong with it
         raise ModelError(f"{given}: is a folder; give the GGUF file itself. {_inside(path)}")
+    if path.suffix.lower() == ".safetensors":
+        raise ModelError(f"{given}: is one file of a model; give the folder that it lies in, with its {CONFIG}.")
     if path.suffix.lower() in _OTHER_WEIGHTS:
-        raise ModelError(f"{given}: is not a GGUF file, the only format that llama.cpp loads. {_CONVERT}")
+        raise ModelError(f"{given}: is neither a GGUF file nor a folder of safetensors. {_CONVERT}")
     if not os.path.exists(path) and _REPOSITORY.fullmatch(given) and path.suffix.lower() != ".gguf":
         raise ModelError(
             f"{given}: there is no such file. If it is a Hugging Face repository, download a GGUF file from it: "

@@ -17,6 +17,7 @@ import msgspec
 
 from engine.errors import ConfigError
 from engine.files import decoded_json, named_path, open_regular
+from engine.models.folders import is_model_folder
 from engine.models.header import OTHER_PART_NAME
 from engine.settings import Settings, shipped_folder
 
@@ -26,6 +27,9 @@ MAX_FOLDERS = 5_000
 MAX_MANIFEST = 1 << 20
 
 Layout = Literal["folder", "hub", "ollama"]
+
+_SENTENCES = "modules.json"
+"""File of a folder that computes embeddings (sentence-transformers) and generates no text."""
 
 _MODEL_LAYER = "application/vnd.ollama.image.model"
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -113,7 +117,8 @@ def link_refusal(target: Path) -> str:
 
 
 def _in_folder(folder: Path) -> Iterator[Candidate]:
-    """Yield GGUF files up to three levels below; hidden files and folders are skipped, linked folders not followed."""
+    """Yield GGUF files and model folders up to three levels below; hidden files and folders are skipped, linked folders
+    not followed."""
 
     def offered(path: Path, refusal: str = "") -> Candidate:
         return Candidate(path, path.relative_to(folder).as_posix(), refusal)
@@ -129,6 +134,8 @@ def _in_folder(folder: Path) -> Iterator[Candidate]:
         names[:] = [] if is_deepest else sorted(name for name in names if not name.startswith("."))
         linked = [here / name for name in names if os.path.islink(here / name)]
         yield from (offered(path) for path in linked if leads_to(path, folder) is not None)
+        if is_model_folder(here) and not (here / _SENTENCES).is_file():
+            yield offered(here)
         shown = sorted(name for name in files if name.lower().endswith(".gguf") and not name.startswith("."))
         yield from (offered(here / name) for name in shown if not OTHER_PART_NAME.search(name))
         yield from (offered(here / name, refusal) for name, refusal in _missing_parts(shown))

@@ -12,10 +12,11 @@ from typing import Any
 
 from engine.errors import ConfigError, ModelError
 from engine.files import SPARE_BYTES, check_utf8, named_path, open_partial
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.imatrix import read_imatrix
 from engine.models.quantisations import TYPES, Offer, offer_of
 from engine.models.quantise_program import QuantiseProgram, told_of
+from engine.models.reading import read_model
 from engine.tasks import Progress, Stopped, Task
 from engine.units import quantity
 

@@ -1,5 +1,6 @@
 """Tokenizer of a model file, in a child program that loads its vocabulary but not its weights."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,23 @@ PATIENCE_S = 30.0
 """Timeout of a request: loading a vocabulary of 152,000 tokens takes one second, a request milliseconds."""
 
 
+def tokenizer_program(path: Path) -> str:
+    """Return the child program that loads the tokenizer of a GGUF file or a model folder."""
+    return "engine.programs.folder_tokenizer" if os.path.isdir(path) else "engine.llama.tokenizer"
+
+
 class Tokenizer:
     """Tokenizer and chat template of a file, with the same results as a Pool's. Any thread may call it.
 
-    Takes up to a second to open, and about 10 MB per 10,000 tokens of the vocabulary. Raises ModelError where llama.cpp
-    rejects the file; then and in later calls WorkerDied where the program ends, LimitExceeded where it takes longer
+    Takes up to a second to open, and about 10 MB per 10,000 tokens of the vocabulary. Raises ModelError where the
+    file is rejected; then and in later calls WorkerDied where the program ends, LimitExceeded where it takes longer
     than `patience_s`.
     """
 
     def __init__(self, path: Path, patience_s: float = PATIENCE_S) -> None:
         check_utf8(path, ModelError)
         self._path, self._patience_s = path, patience_s
-        self._program = Program("engine.llama.tokenizer", str(path), does="reads its vocabulary", answers=_ANSWERS)
+        self._program = Program(tokenizer_program(path), str(path), does="reads its vocabulary", answers=_ANSWERS)
         self._sandbox = Sandbox()
         try:
             self.vocabulary: Vocabulary = self._ask({})

@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 from engine.errors import ConfigError, ModelError
 from engine.files import SPARE_BYTES, open_partial, write_all
-from engine.models.gguf import read_model
 from engine.models.header import FIRST_PART_NAME, OTHER_PART_NAME
+from engine.models.reading import read_model
 from engine.units import quantity
 
 MOST_BYTES = 200 << 20

@@ -1,7 +1,9 @@
 """Tokeniser for long texts, which runs outside the workers."""
 
 import threading
+from pathlib import Path
 
+from engine.models.tokenizer import tokenizer_program
 from engine.process.program import Program
 
 LONGEST_FOR_WORKER = 20_000
@@ -42,7 +44,6 @@ class LongTexts:
     def _running(self) -> Program:
         with self._lock:
             if self._program is None or not (self._program.is_alive or self._is_closed):
-                self._program = Program(
-                    "engine.llama.tokenizer", self._model, does="tokenises long texts", answers=list[int]
-                )
+                program = tokenizer_program(Path(self._model))
+                self._program = Program(program, self._model, does="tokenises long texts", answers=list[int])
             return self._program

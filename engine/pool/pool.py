@@ -15,9 +15,9 @@ from engine.jobs import Job
 from engine.llama.sandbox import Sandbox
 from engine.machine.cores import cores_for, threads_for
 from engine.map_progress import OnProgress
-from engine.models.gguf import read_model
 from engine.models.memory import check_fits
-from engine.models.mistaken import check_is_file
+from engine.models.mistaken import check_is_model
+from engine.models.reading import read_model
 from engine.models.weight_layout import with_layout
 from engine.pool import messages as m
 from engine.pool.in_order import BATCH, completions
@@ -25,7 +25,7 @@ from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LongTexts
 from engine.pool.texts import Texts
 from engine.pool.worker_group import WorkerGroup
-from engine.pool.worker_link import start_child
+from engine.pool.worker_link import LLAMA_CPP, TRANSFORMERS, start_child
 from engine.pool.worker_process import WorkerProcess
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import Completion
@@ -74,8 +74,9 @@ class Pool(metaclass=Refusing):
         self.threads = self.spec.threads or threads_for(self.spec.instances)
         settings = Settings.from_environment()
         orders = partial(_load, self.model, self.spec, self.threads, settings.prefill_share)
+        start = partial(start_child, build, TRANSFORMERS if self.file.is_folder else LLAMA_CPP)
         self._group = group = WorkerGroup(
-            self.spec.instances, orders, self, on_progress or (lambda _fraction: None), partial(start_child, build)
+            self.spec.instances, orders, self, on_progress or (lambda _fraction: None), start
         )
         self._jobs = JobQueue(
             lambda: group.alive,
@@ -383,9 +384,9 @@ def _info(worker: WorkerProcess, jobs: Sequence[Job]) -> WorkerInfo:
 
 def _path(model: str | Path) -> Path:
     if not isinstance(model, str | Path):
-        raise ConfigError(f"model = {model!r}: must be the path of a GGUF file")
+        raise ConfigError(f"model = {model!r}: must be the path of a GGUF file or a model folder")
     path = named_path(model)
-    check_is_file(model)
+    check_is_model(model)
     return path
 
 

@@ -9,12 +9,13 @@ import os
 import select
 import socket
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import psutil
 
 from engine.errors import ConfigError, EngineError
+from engine.llama.context import Context, Decoder
 from engine.llama.model import Model
 from engine.llama.phase import IDLE, LOADING, SENDING, TOKENISING, Stamp
 from engine.llama.runner import QueuedRequest, Runner
@@ -22,6 +23,7 @@ from engine.llama.sequence import Sequence
 from engine.pool import messages as m
 from engine.process.channel import Channel, Message
 from engine.process.pulse import Pulse
+from engine.specs import PoolSpec
 
 _TO_WORKER: Any = m.ToWorker
 
@@ -87,11 +89,23 @@ class Outbox:
         self._channel.send(message)
 
 
+class Opened(NamedTuple):
+    """A loaded model: its vocabulary and tokenizer, what decodes its batches, and the parameters that both use."""
+
+    model: Model
+    context: Decoder
+    spec: PoolSpec
+
+
+OpenModel = Callable[[m.LoadModel, Callable[[float], None]], Opened]
+"""Function that loads the model of an order, reporting its progress from 0 to 1. Raises EngineError."""
+
+
 class Worker:
     """Worker process: loads the model, then serves requests until the socket closes."""
 
-    def __init__(self, channel: Channel, stamp: Stamp) -> None:
-        self._channel, self._stamp = channel, stamp
+    def __init__(self, channel: Channel, stamp: Stamp, open_model: OpenModel) -> None:
+        self._channel, self._stamp, self._open = channel, stamp, open_model
         self._outbox = Outbox(channel, stamp)
         self._loop_s = self._measuring_s = 0.0
         self._is_held = False
@@ -115,10 +129,11 @@ class Worker:
                 reported = fraction
                 self._channel.send(m.Loading(fraction))
 
-        self._model = Model(load.model, load.spec, on_progress=progress)
+        self._model, context, spec = self._open(load, progress)
         self._runner = Runner(
             self._model,
-            load.spec,
+            context,
+            spec,
             threads=load.threads,
             threads_batch=load.threads_batch,
             prefill_share=load.prefill_share,
@@ -242,13 +257,23 @@ class Worker:
 
 
 def main(end: socket.socket) -> None:
-    """Load the model named in the first message, then serve."""
+    """Load the GGUF file named in the first message, then serve."""
+    serve_pool(end, _open)
+
+
+def _open(load: m.LoadModel, on_progress: Callable[[float], None]) -> Opened:
+    model = Model(load.model, load.spec, on_progress=on_progress)
+    return Opened(model, Context(model, load.spec, load.threads, load.threads_batch), load.spec)
+
+
+def serve_pool(end: socket.socket, open_model: OpenModel) -> None:
+    """Have `open_model` load the model that the first message names, then serve until the socket closes."""
     channel = Channel(end, _TO_WORKER)
     try:
         pulse = Pulse.received_from(end)
         pulse.stamp(LOADING)
         pulse.keep_beating()
-        worker = Worker(channel, pulse.stamp)
+        worker = Worker(channel, pulse.stamp, open_model)
         for load in channel.receive():
             worker.load(load)
         worker.serve()

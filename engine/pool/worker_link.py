@@ -62,9 +62,13 @@ class WorkerLink(NamedTuple):
     heartbeat: Callable[[], Reading]
 
 
-def start_child(build: str = "") -> WorkerLink:
+LLAMA_CPP, TRANSFORMERS = "engine.pool.worker", "engine.programs.transformers_worker"
+"""Worker programs: of GGUF files, and of folders of safetensors."""
+
+
+def start_child(build: str = "", program: str = LLAMA_CPP) -> WorkerLink:
     """Start a worker as a child process; `build` is the folder of llama.cpp libraries that it loads, empty for those of
     the Python package."""
-    child = Child("engine.pool.worker", environment=huge_pages(), build=build)
+    child = Child(program, environment=huge_pages(), build=build)
     pulse = Pulse.shared_over(child.socket)
     return WorkerLink(Channel(child.socket, _TO_POOL), child, pulse.read)

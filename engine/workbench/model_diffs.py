@@ -14,8 +14,9 @@ from engine.files import check_room, scratch_folder
 from engine.history import TrialRecord
 from engine.llama.scoring import ScoredSteps, ScoringModel, row_bytes
 from engine.models.details import readable
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.memory import check_fits
+from engine.models.reading import read_model
 from engine.models.tokenizer import Tokenizer
 from engine.settings import Settings
 from engine.specs import PoolOptions, PoolSpec

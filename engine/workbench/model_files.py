@@ -8,10 +8,11 @@ from engine.errors import ConfigError, ModelError
 from engine.machine.cores import num_cores
 from engine.models.catalogue import Entry, look_up
 from engine.models.download import Download
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.places import find_places
 from engine.models.quantisations import target_path
 from engine.models.quantise import QuantiseJob
+from engine.models.reading import read_model
 from engine.models.shapes import shape_named
 from engine.models.synthetic import weights_bytes, write_synthetic
 from engine.models.uploaded import take_upload

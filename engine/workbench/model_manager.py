@@ -11,8 +11,10 @@ from typing import Any
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
 from engine.errors import EngineError, ModelError, PoolClosed
 from engine.history import ModelIdentity
-from engine.models.gguf import ModelFile, read_model
+from engine.models.folder_specs import longest_context
+from engine.models.gguf import ModelFile
 from engine.models.identity import model_hash
+from engine.models.reading import read_model
 from engine.opening import open_engine
 from engine.process.child import LOG_TAIL
 from engine.protocol import Engine, OpenEngine
@@ -62,7 +64,8 @@ class ModelState:
 
 def default_spec(file: ModelFile) -> PoolSpec:
     """Return the default pool parameters of a file: its trained context, up to 2,048 tokens a sequence."""
-    return PoolSpec(n_ctx=min(file.n_ctx_train, LONGEST_DEFAULT_CTX))
+    longest = longest_context(file) if file.is_folder else file.n_ctx_train
+    return PoolSpec(n_ctx=min(longest, LONGEST_DEFAULT_CTX))
 
 
 class ModelManager:

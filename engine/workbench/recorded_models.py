@@ -6,9 +6,10 @@ from pathlib import Path
 from engine.errors import ModelError
 from engine.history import ModelIdentity
 from engine.models.details import readable
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.identity import model_hash
 from engine.models.library import read_library
+from engine.models.reading import read_model
 
 
 def file_of(model: ModelIdentity, given: Path | None = None) -> ModelFile:
@@ -24,9 +25,9 @@ def file_of(model: ModelIdentity, given: Path | None = None) -> ModelFile:
         )
     was_at = Path(model.path) if given is None else given
     for path in [was_at] if given is not None else _candidates(model):
-        if path.is_file() and model_hash(path) == model.hash:
+        if path.exists() and model_hash(path) == model.hash:
             return read_model(path)
-    if was_at.is_file():
+    if was_at.exists():
         raise ModelError(
             f"{readable(was_at)} is not the file that this trial was run with: its SHA-256 is {model_hash(was_at)}, "
             f"that of the trial's model {model.hash}. It was changed or replaced; restore it to run the trial again."

@@ -9,11 +9,11 @@ from engine import Pool
 from engine.embedding.choice import Measurement, keep_measurement, kept_measurement
 from engine.embedding.models import EmbeddingModel
 from engine.errors import ConfigError
-from engine.models.gguf import read_model
 from engine.models.header_cache import HeaderCache
 from engine.models.identity import known_hashes, model_hash
 from engine.models.library import BrokenFile, read_library
 from engine.models.places import Place
+from engine.models.reading import read_model
 
 DEPTH = 100_000
 CONTENTS = {

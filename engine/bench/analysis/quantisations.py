@@ -11,7 +11,7 @@ from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import first_measured, medians_of
 from engine.bench.analysis.wording import escaped, figure, row, times, told
 from engine.errors import ConfigError, ModelError
-from engine.models.gguf import read_model
+from engine.models.reading import read_model
 from engine.runs import CellRecord, RunRecord, quantisation_in
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Interval, Verdict, compare_many

@@ -16,7 +16,8 @@ from engine.errors import ConfigError
 from engine.jsonable import figure
 from engine.machine import page_cache
 from engine.machine.cores import threads_for
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
+from engine.models.reading import read_model
 from engine.opening import open_engine
 from engine.specs import PoolSpec
 from engine.units import quantity

@@ -18,7 +18,7 @@ from engine.errors import BenchTimeout, JobTimeout, ModelError, WorkerDied
 from engine.machine import page_cache
 from engine.machine.memory import available_memory
 from engine.machine.noise import NoiseWatch
-from engine.models.gguf import read_model
+from engine.models.reading import read_model
 from engine.opening import open_engine
 from engine.protocol import Engine
 from engine.samples import Flag

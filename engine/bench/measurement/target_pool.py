@@ -17,7 +17,7 @@ from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
 from engine.embedding.models import find_model
 from engine.errors import MemoryRefused, ModelError
 from engine.machine.memory import available_memory
-from engine.models.gguf import read_model
+from engine.models.reading import read_model
 from engine.validation import Spec
 
 WorkerKey = tuple[object, ...]

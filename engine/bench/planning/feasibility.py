@@ -9,11 +9,13 @@ from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell, Workloa
 from engine.embedding.backends import available
 from engine.embedding.models import EmbeddingModel, find_model
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ModelError
+from engine.errors import ConfigError, ModelError
 from engine.machine.cores import num_cores
 from engine.machine.memory import available_memory
-from engine.models.gguf import ModelFile, read_model
+from engine.models.folder_specs import check_gguf, folder_spec
+from engine.models.gguf import ModelFile
 from engine.models.memory import MemoryEstimate, estimate
+from engine.models.reading import read_model
 from engine.specs import PoolSpec
 
 BYTES_PER_TOKEN = 2
@@ -102,6 +104,8 @@ class Feasibility:
         file = self.file(cell.model)
         if isinstance(file, str):
             yield file
+        else:
+            yield from _refusals_of_model(file, cell)
         if cell.build and not any(Path(cell.build, name).exists() for name in _LIBRARIES):
             yield f"{cell.build}: does not contain {_LIBRARIES[0]}; name the folder of a llama.cpp build that does"
         if cell.arm != "pool":
@@ -124,6 +128,19 @@ class Feasibility:
         if cell.workload.arrival == "users" and cell.workload.users > room:
             found.append(f"{cell.workload.users:,} users share {room:,} sequences: the others wait")
         return tuple(found)
+
+
+def _refusals_of_model(file: ModelFile, cell: Cell) -> Iterator[str]:
+    """Yield why the model cannot run with these parameters."""
+    if file.is_folder and (cell.arm != "pool" or cell.build):
+        yield "llama.cpp runs GGUF files; a folder of safetensors runs in the pool only, with transformers"
+    try:
+        if file.is_folder:
+            folder_spec(file, cell.pool)
+        else:
+            check_gguf(cell.pool)
+    except ConfigError as error:
+        yield str(error)
 
 
 def crowded(num_threads: int) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ import pytest
 from engine.bench.measurement import ceiling
 from engine.bench.measurement.ceiling import ceiling_key, prefill_ceiling, shape_of
 from engine.errors import ConfigError
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
+from engine.models.reading import read_model
 from engine.models.shapes import SHAPES, Shape
 from engine.models.synthetic import has_more_bits, write_synthetic
 

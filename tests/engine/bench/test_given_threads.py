@@ -14,7 +14,7 @@ from engine.bench.planning.plan import Cell
 from engine.bench.planning.presets import PRESETS, preset
 from engine.errors import ConfigError
 from engine.machine.cores import threads_for
-from engine.models.gguf import read_model
+from engine.models.reading import read_model
 from engine.models.synthetic import write_synthetic
 
 MEASURED: dict[str, tuple[ModuleType, Callable[[Path, Path], object]]] = {

@@ -16,8 +16,8 @@ from engine.bench.planning.plan import Cell
 from engine.bench.planning.quantisations import SEQUENCES, quantisations_plan
 from engine.bench.running import session
 from engine.errors import ConfigError
-from engine.models.gguf import read_model
 from engine.models.quantise import QuantiseJob
+from engine.models.reading import read_model
 from engine.runs import RunRecord
 from engine.stats import FIRST_LOOK
 from tests.engine.bench.fakes import Kept

@@ -13,8 +13,9 @@ from engine.bench.planning.plan import Cell, Workload
 from engine.machine.limits import Limits
 from engine.models.experts import weights_read
 from engine.models.ggml import TYPES_BY_NAME
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.header import TensorInfo
+from engine.models.reading import read_model
 from engine.models.synthetic import write_synthetic
 from engine.specs import PoolSpec
 from engine.units import quantity

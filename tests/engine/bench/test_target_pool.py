@@ -11,8 +11,8 @@ from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.target import EngineTarget, Measured, Target
 from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.plan import Cell
-from engine.models.gguf import read_model
 from engine.models.memory import estimate
+from engine.models.reading import read_model
 from tests.engine.bench.cell_maker import make_cell
 
 

@@ -15,8 +15,8 @@ from engine.commands import watched
 from engine.errors import DownloadError, JobTimeout
 from engine.models.catalogue import read_catalogue
 from engine.models.download import Download
-from engine.models.gguf import read_model
 from engine.models.hub import read_repository
+from engine.models.reading import read_model
 from engine.models.synthetic import write_synthetic
 from engine.progress_line import ProgressLine
 from tests.engine.models.hub_server import Hub, by_default, serving, without_login

@@ -8,6 +8,7 @@ from time import monotonic
 import numpy as np
 
 from engine.errors import EngineError
+from engine.llama.context import Context
 from engine.llama.model import Model
 from engine.llama.runner import QueuedRequest, Runner
 from engine.llama.sequence import Sequence
@@ -55,9 +56,12 @@ class Heard:
 @contextmanager
 def running(model: Model, *orders: QueuedRequest) -> Iterator[tuple[Runner, Heard]]:
     heard = Heard()
+    spec = PoolSpec(parallel=4, n_ctx=128)
+    context = Context(model, spec, 1, 1)
     runner = Runner(
         model,
-        PoolSpec(parallel=4, n_ctx=128),
+        context,
+        spec,
         threads=1,
         threads_batch=1,
         prefill_share=32,
@@ -67,7 +71,7 @@ def running(model: Model, *orders: QueuedRequest) -> Iterator[tuple[Runner, Hear
     for one in orders:
         runner.submit(one)
     yield runner, heard
-    runner.context.close()
+    context.close()
 
 
 def test_a_job_goes_on_in_another_sequence_with_the_same_tokens(model: Model) -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from engine.models.catalogue import choose
 from engine.models.download import Download
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.hub import read_repository
+from engine.models.reading import read_model
 from engine.models.synthetic import write_synthetic
 from tests.engine.models.hub_server import Hub, serving, without_login
 

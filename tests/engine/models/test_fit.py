@@ -22,9 +22,9 @@ from engine.models.fit import (
     notes_example,
 )
 from engine.models.fit_report import fit_report
-from engine.models.gguf import read_model
 from engine.models.memory import estimate
 from engine.models.planned import planned_model
+from engine.models.reading import read_model
 from engine.models.shapes import SHAPES
 from engine.specs import PoolSpec
 

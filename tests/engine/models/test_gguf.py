@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ModelError
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.header import MAX_KEYS
 from engine.models.pieces import MAX_HEADER
+from engine.models.reading import read_model
 from tests.engine.models.headers import KEYS, TENSORS, TEXT, U32, array, gguf, key, tensor, text, u32, write
 
 

@@ -7,8 +7,9 @@ import pytest
 
 from engine.errors import ModelError
 from engine.models import header_cache
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.header_cache import HeaderCache
+from engine.models.reading import read_model
 from tests.engine.models.headers import KEYS, TENSORS, TEXT, gguf, key, tensor, text, u32, write
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ModelError
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
+from engine.models.reading import read_model
 from tests.engine.models.headers import KEYS, TENSORS, TEXT, U32, array, gguf, key, tensor, text, u32, write
 
 MOST_MEMORY = 20 << 20

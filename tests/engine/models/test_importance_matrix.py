@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from engine.errors import ModelError
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.header import TensorInfo
 from engine.models.quantisations import offers
 from engine.models.quantise import QuantiseJob
+from engine.models.reading import read_model
 
 WITHIN_S = 60.0
 

@@ -9,10 +9,11 @@ import pytest
 from engine.errors import ConfigError, ModelError
 from engine.models import places
 from engine.models.details import details
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.identity import model_hash
 from engine.models.library import BrokenFile, embedded_model, find_model, list_models, read_library, shipped
 from engine.models.places import Place
+from engine.models.reading import read_model
 from tests.engine.models.headers import KEYS, TENSORS, TEXT, gguf, key, tensor, text, u32, write
 
 

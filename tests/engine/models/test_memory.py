@@ -17,8 +17,8 @@ from engine.llama.library import start_backend
 from engine.llama.model import Model
 from engine.machine.memory import available_memory, memory_limit
 from engine.models import memory
-from engine.models.gguf import read_model
 from engine.models.memory import check_fits, estimate
+from engine.models.reading import read_model
 from engine.models.shapes import Shape
 from engine.models.synthetic import write_synthetic
 from engine.pool.pool import Pool

@@ -36,7 +36,7 @@ def test_an_address_is_told_how_to_fetch_it(address: str, name: str) -> None:
         ((), "It has no GGUF file"),
         (("b.gguf", "A.GGUF"), "It contains A.GGUF, b.gguf."),
         (tuple(f"{number}.gguf" for number in range(7)), "and 2 more"),
-        (("model.safetensors", "config.json"), "another format"),
+        (("model.safetensors",), "another format"),
         (("pytorch_model.bin",), "convert_hf_to_gguf"),
     ],
 )
@@ -48,12 +48,18 @@ def test_a_folder_is_told_what_is_in_it(tmp_path: Path, names: tuple[str, ...], 
     assert told in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["x.safetensors", "x.bin", "x.PT", "x.onnx"])
+@pytest.mark.parametrize("name", ["x.bin", "x.PT", "x.onnx"])
 def test_weights_in_another_form_are_named(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     for path in (tmp_path / name, tmp_path / "gone" / name):
-        with pytest.raises(ModelError, match="not a GGUF file, the only format"):
+        with pytest.raises(ModelError, match="neither a GGUF file nor a folder of safetensors"):
             Pool(path)
+
+
+def test_one_file_of_a_folder_is_told_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").touch()
+    with pytest.raises(ModelError, match="give the folder that it lies in"):
+        Pool(tmp_path / "x.safetensors")
 
 
 @pytest.mark.parametrize("name", ["x.gguf", "a/b.gguf", "a/b/c", "x"])

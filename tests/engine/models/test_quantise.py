@@ -13,10 +13,11 @@ import pytest
 from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, WorkerDied
 from engine.models import quantise
 from engine.models.ggml import FILE_TYPES
-from engine.models.gguf import ModelFile, read_model
+from engine.models.gguf import ModelFile
 from engine.models.quantisations import TYPES, Offer, offers, target_path, variants
 from engine.models.quantise import QuantiseJob
 from engine.models.quantise_program import QuantiseProgram
+from engine.models.reading import read_model
 from engine.models.shapes import free_form
 from engine.models.synthetic import write_synthetic
 from engine.process.channel import Channel

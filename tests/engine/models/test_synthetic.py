@@ -15,8 +15,8 @@ from engine.llama.library import start_backend
 from engine.llama.model import Model
 from engine.models.blocks import MAKERS, random_tensor
 from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME, TYPES_BY_NUMBER
-from engine.models.gguf import read_model
 from engine.models.planned import planned_model
+from engine.models.reading import read_model
 from engine.models.shapes import SHAPES, free_form, layers_like
 from engine.models.synthetic import (
     PLANNED,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.models.gguf import read_model
+from engine.models.reading import read_model
 from engine.models.tensors import by_size, by_type
 from tests.engine.models.headers import gguf, tensor, write
 

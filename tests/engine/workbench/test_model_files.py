@@ -10,7 +10,7 @@ import pytest
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, DownloadError, ModelError, NetworkError
 from engine.models.catalogue import Entry, read_catalogue
-from engine.models.gguf import read_model
+from engine.models.reading import read_model
 from engine.models.synthetic import write_synthetic
 from engine.settings import PREFIX, Settings
 from engine.units import quantity

@@ -1,0 +1,163 @@
+"""Inference context over PyTorch and transformers: decodes batches of a model folder, for the Runner of llama.cpp.
+
+Only architectures that transformers has itself are loaded, and only from safetensors.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from engine.errors import ModelError
+from engine.llama.context import OK, Chunk
+from engine.llama.distribution import Row, row_of
+from engine.programs.sequence_cache import SequenceCache, mask_of, step_of
+from engine.specs import DType, PoolSpec
+
+_TYPES: dict[DType, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_MOST_KL: dict[DType, float] = {"float32": 1e-4, "bfloat16": 0.1}
+"""Nats by which the distributions after the probe may differ from those without a cache."""
+
+_PROBE = (5, 3)
+"""Tokens of the two texts that are computed with and without cache once the model is loaded."""
+
+
+class TransformersContext:
+    """A model folder's network with a KV cache of its own for each sequence. Not thread-safe.
+
+    Raises ModelError where transformers cannot load the folder, where the architecture keeps something else than keys
+    and values, and where its results with a cache differ from those without one.
+    """
+
+    def __init__(self, folder: str, spec: PoolSpec, num_vocab: int, threads: int, threads_batch: int) -> None:
+        assert spec.dtype is not None, "decided before a worker starts"
+        self._dtype, self._num_vocab = _TYPES[spec.dtype], num_vocab
+        transformers.logging.disable_progress_bar()
+        try:
+            self._network = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=self._dtype, attn_implementation="sdpa", local_files_only=True, trust_remote_code=False,
+                use_safetensors=True,
+            ).eval()  # fmt: skip
+        except Exception as error:  # transformers raises many kinds
+            raise ModelError(f"{folder}: transformers cannot load this folder ({_reason(error)})") from error
+        self._folder = folder
+        self.n_ctx = spec.n_ctx
+        self._check_architecture()
+        self._cache = SequenceCache(self._network.config.num_hidden_layers, spec.parallel, self.n_ctx)
+        self._lengths = [0] * spec.parallel
+        self._threads = threads, threads_batch
+        self._chunks: Sequence[Chunk] = ()
+        self._logits: npt.NDArray[np.float32] = np.zeros((0, num_vocab), np.float32)
+        self._probe(_MOST_KL[spec.dtype])
+
+    @property
+    def description(self) -> str:
+        """Class of the network and type of its weights."""
+        return f"{type(self._network).__name__}, {str(self._dtype).removeprefix('torch.')}"
+
+    def fill(self, chunks: Sequence[Chunk]) -> int:
+        """Set the next batch; returns the number of rows that will have logits."""
+        self._chunks = chunks
+        return sum(chunk.num_rows for chunk in chunks)
+
+    def decode(self) -> int:
+        """Compute the batch: sequences with equally many tokens together. Raises ModelError where PyTorch cannot."""
+        num_tokens = sum(len(chunk.ids) for chunk in self._chunks)
+        torch.set_num_threads(self._threads[num_tokens > 1])
+        rows: dict[int, npt.NDArray[np.float32]] = {}
+        groups = itertools.groupby(sorted(self._chunks, key=lambda one: (len(one.ids), one.seq_id)), _num_tokens)
+        try:
+            with torch.inference_mode():
+                for _num, group in groups:
+                    rows |= self._computed(list(group))
+        except Exception as error:  # PyTorch raises RuntimeError for anything, transformers what it likes
+            raise ModelError(f"PyTorch cannot compute these tokens ({_reason(error)})") from error
+        wanted = [rows[chunk.seq_id] for chunk in self._chunks if chunk.num_rows]
+        self._logits = np.concatenate(wanted) if wanted else self._logits[:0]
+        return OK
+
+    def _computed(self, chunks: list[Chunk]) -> dict[int, npt.NDArray[np.float32]]:
+        """Compute chunks of one length; returns the rows of logits of each sequence."""
+        num_tokens = len(chunks[0].ids)
+        seq_ids = [chunk.seq_id for chunk in chunks]
+        step = self._cache.step = step_of(seq_ids, [chunk.position for chunk in chunks], num_tokens)
+        most_rows = max(chunk.num_rows for chunk in chunks)
+        found: torch.Tensor = self._network(
+            input_ids=torch.tensor([list(chunk.ids) for chunk in chunks]),
+            attention_mask=mask_of(step, self._dtype),
+            position_ids=step.positions,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=max(most_rows, 1),
+        ).logits[..., : self._num_vocab]
+        for chunk in chunks:
+            self._lengths[chunk.seq_id] = chunk.position + num_tokens
+        return {
+            chunk.seq_id: logits[logits.shape[0] - chunk.num_rows :].float().numpy()
+            for chunk, logits in zip(chunks, found, strict=True)
+        }
+
+    def set_threads(self, threads: int, threads_batch: int) -> None:
+        """Set the thread counts for batches of one token and for larger ones, from the next decode on."""
+        self._threads = threads, threads_batch
+
+    def logits(self, num_rows: int) -> list[Row]:
+        """Return the requested rows of logits in batch order; valid until the next decode."""
+        return [row_of(row) for row in self._logits[:num_rows]]
+
+    def copy(self, source: int, target: int) -> None:
+        """Make `target` an exact copy of `source`."""
+        with torch.inference_mode():
+            self._cache.copy(source, target, self._lengths[source])
+        self._lengths[target] = self._lengths[source]
+
+    def cut(self, seq_id: int, length: int) -> bool:
+        """Drop all but the first `length` positions, which always succeeds: later tokens overwrite the others."""
+        self._lengths[seq_id] = min(self._lengths[seq_id], length)
+        return True
+
+    def _check_architecture(self) -> None:
+        """Raise ModelError for layers that are no attention to all tokens before."""
+        config: Any = self._network.config
+        kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+        if kinds or getattr(self._network, "_is_stateful", False):
+            named = ", ".join(sorted(kinds)) or "a recurrent state"
+            raise ModelError(f"{self._folder}: its architecture has {named}, for which the KV cache here has no place")
+
+    def _probe(self, most_kl: float) -> None:
+        """Compute two short texts together, in two parts, and compare with each alone without a cache."""
+        texts = [[(7 * place + 3 * number) % self._num_vocab for place in range(_PROBE[0])] for number in (1, 2)]
+        texts = texts[: len(self._lengths)]
+        first = _PROBE[1]
+        self.fill([Chunk(number, text[: first - number], 0, 0) for number, text in enumerate(texts)])
+        self.decode()
+        rest = [Chunk(number, text[first - number :], first - number, 1) for number, text in enumerate(texts)]
+        self.fill(rest)
+        self.decode()
+        with torch.inference_mode():
+            for row, text in zip(self.logits(len(rest)), texts, strict=True):
+                plain = self._network(input_ids=torch.tensor([text]), use_cache=False).logits[0, -1, : self._num_vocab]
+                ours = torch.from_numpy(row.logits)
+                log_p, log_q = (torch.log_softmax(logits.double(), -1) for logits in (plain, ours))
+                kl = float(torch.sum(log_p.exp() * (log_p - log_q)))
+                if not kl <= most_kl:
+                    raise ModelError(
+                        f"{self._folder}: its architecture gives other probabilities with a KV cache than without "
+                        f"(KL {kl:.2g} nats), so it cannot be run here"
+                    )
+        self._lengths = [0] * len(self._lengths)
+
+
+def _num_tokens(chunk: Chunk) -> int:
+    return len(chunk.ids)
+
+
+def _reason(error: Exception) -> str:
+    """Return the first line of an error's message, or its kind."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:300]
