@@ -9,7 +9,7 @@ Example:
             print(step.text, step.logprob, step.rank)
 """
 
-from engine.calls import complete, complete_file, embed
+from engine.calls import complete, complete_file, connect, embed
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import (
@@ -24,6 +24,7 @@ from engine.errors import (
     PoolClosed,
     PromptTooLong,
     QueueFull,
+    ServerFailed,
     WorkerDied,
 )
 from engine.exchange.answering import FileSummary
@@ -61,6 +62,7 @@ __all__ = [
     "QueueFull",
     "Request",
     "Sampling",
+    "ServerFailed",
     "StepTable",
     "Timings",
     "TokenStep",
@@ -69,5 +71,6 @@ __all__ = [
     "WorkerInfo",
     "complete",
     "complete_file",
+    "connect",
     "embed",
 ]

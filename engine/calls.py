@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
+from engine.backends.address import checked_address, key_of
 from engine.embedding.pool import EmbeddingPool, warn_of_cut
 from engine.embedding.specs import EmbedOptions, EmbedSpec
 from engine.errors import ConfigError
@@ -19,6 +20,9 @@ from engine.results import Completion
 from engine.specs import CompleteOptions, RequestOptions, Sampling
 from engine.step_parts import Floats
 from engine.validation import refusing
+
+if TYPE_CHECKING:
+    from engine.backends.openai_server import ServerEngine
 
 
 @overload
@@ -115,3 +119,20 @@ def embed(texts: str | Iterable[str], *, model: str | Path | None = None, **opti
         warn_of_cut(done, opened.max_tokens, stacklevel=4)  # at the caller of `refusing`
     vectors: Floats = done.vectors[0] if isinstance(texts, str) else done.vectors
     return vectors
+
+
+@refusing
+def connect(
+    url: str, model: str | None = None, *, api_key_env: str = "", num_sequences: int | None = None
+) -> "ServerEngine":
+    """Connect to a model on a server with an OpenAI-compatible API: an engine with the methods of Pool.
+
+    url: its address, with or without /v1. model: the name of one of its models, by default its first. api_key_env: name
+    of the environment variable that has the key; a key is never part of the address. num_sequences: requests that run
+    at once, by default as many as the server says, else 8. `capabilities` has what the server tells of a token; figures
+    that it does not tell are None. Raises ConfigError, ServerFailed where it cannot be reached or used.
+    """
+    from engine.backends.openai_server import ServerEngine  # its HTTP client takes a tenth of the engine's import
+
+    address = checked_address(url)
+    return ServerEngine.connect(address, model or "", key_of(api_key_env), num_sequences)

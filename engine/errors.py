@@ -11,6 +11,7 @@
     ├── JobTimeout       `result(timeout=…)` timed out; the job continues. Also a TimeoutError.
     ├── BenchTimeout     a benchmark's sample or model load took too long: a worker hangs or is slow. The run goes on.
     ├── ProgramFailed    an external program (llama-bench, the compiler) failed; the text ends with its last output.
+    ├── ServerFailed     a server elsewhere cannot be reached, refuses, or breaks its answer off. Look at the server.
     ├── LimitExceeded    untrusted input exceeded its time or memory limit, or ended the process that read it.
     ├── WorkerDied       the process that ran this job ended; the pool starts another. Submit again.
     ├── PoolClosed       the pool was closed, or could not keep a worker alive. Open another.
@@ -99,6 +100,17 @@ class BenchTimeout(EngineError, TimeoutError):
 
 class ProgramFailed(EngineError):
     """An external program ended without completing its work; its last output shows what to fix."""
+
+
+class ServerFailed(EngineError):
+    """A server elsewhere cannot be reached, refuses a request, or answers with something else than its API says.
+
+    status: of its answer, None where there was none.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class LimitExceeded(EngineError):

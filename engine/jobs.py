@@ -65,6 +65,7 @@ class Job(Future[Completion]):
         self.prompt_steps = self._new_prompt_steps()
         self.prompt_ids: tuple[int, ...] | None = None
         self.num_cached = 0
+        self._num_prompt: int | None = None
         self.seed: int | None = sampling.seed
         self.submitted = time.monotonic()
         self.is_cancelled = self.is_retried = False
@@ -304,13 +305,18 @@ class Job(Future[Completion]):
         decode_s: float,
         threads: int | None = None,
         threads_batch: int | None = None,
+        num_prompt: int | None = None,
+        num_cached: int | None = None,
     ) -> None:
         """Complete the job; text_bytes: length of the text in bytes, which ends before a stop string.
 
-        An unknown `reason` is an error of the job. Does nothing if it is over already.
+        num_prompt, num_cached: counts of a server that tells them at the end, or tells the number of prompt tokens but
+        not their ids. An unknown `reason` is an error of the job. Does nothing if it is over already.
         """
         match reason:
             case "stop" | "length" | "cancelled" as known:
+                self._num_prompt = num_prompt
+                self.num_cached = self.num_cached if num_cached is None else num_cached
                 text = self._text(text_bytes)
                 self._finish(text, known, prefill_s, decode_s, threads, threads_batch)
             case unknown:
@@ -339,7 +345,7 @@ class Job(Future[Completion]):
             prefill_s=prefill_s,
             ttft_s=queue_s + prefill_s,
             decode_s=decode_s,
-            num_prompt=len(self.prompt_ids or ()),
+            num_prompt=len(self.prompt_ids or ()) if self._num_prompt is None else self._num_prompt,
             num_cached=self.num_cached,
             num_generated=len(self.steps),
             threads=threads,

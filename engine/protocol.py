@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Literal, NamedTuple, Protocol, Self, Unpack, overload
 
 from engine.chat_options import ChatOptions
@@ -9,24 +10,52 @@ from engine.errors import EngineError, PoolClosed
 from engine.jobs import Job
 from engine.map_progress import OnProgress
 from engine.results import Completion
-from engine.specs import Origin, PoolSpec, RequestOptions, Sampling
+from engine.specs import MAX_RECORDED, Origin, PoolSpec, Request, RequestOptions, Sampling
 from engine.vocabulary import Vocabulary
 
 _ANCHORS = ("\n", ".", "a", "0", ")")
 """Texts of which one is a token by itself before nearly every other text."""
 
 
-class Capabilities(NamedTuple):
-    """What an engine can do. n_ctx: tokens of one sequence; num_sequences: requests that it decodes at the same time.
+LogprobsOf = Literal["model", "after samplers", "unknown"]
+"""What log-probabilities are of: the model's own distribution, or what the sampler stages left of it."""
 
+
+class Capabilities(NamedTuple):
+    """What an engine can do; the defaults are those of engine.Pool, which tells everything.
+
+    n_ctx: tokens of one sequence, 0 where that is not known; num_sequences: requests that it decodes at the same time.
     has_chat_template: `render_chat` works. is_recurrent: what it has computed of a text is reused only as a whole, so
     that another text with the same beginning is computed from its first token.
+
+    has_ids: tokens have the model's own ids, in prompts and in answers, so that a text can be continued token by token;
+    tokenizes: `tokenize` works. candidates_max: recorded candidates of a step, 0 where it tells no log-probabilities;
+    logprobs_of: what these are of. scores_prompts: also the tokens of a prompt have them. is_exact: rank, entropy and
+    normaliser are over the whole vocabulary, and the final probability and the draw are told. inspects: sampler stages
+    and watched words can be recorded, tokens forced. grammars: grammars and schemas are obeyed. seeds: the same seed
+    gives the same draws. embeds: it has an endpoint for embeddings.
     """
 
     n_ctx: int
     num_sequences: int
     has_chat_template: bool
     is_recurrent: bool = False
+    has_ids: bool = True
+    tokenizes: bool = True
+    candidates_max: int = MAX_RECORDED
+    logprobs_of: LogprobsOf = "model"
+    scores_prompts: bool = True
+    is_exact: bool = True
+    inspects: bool = True
+    grammars: bool = True
+    seeds: bool = True
+    embeds: bool = False
+
+    def limited(self, request: Request) -> Request:
+        """Return a request without the records that the engine does not make: fewer candidates, no sampler stages."""
+        k = min(request.top_k, self.candidates_max)
+        watched = request.watched if self.inspects else ()
+        return replace(request, top_k=k, stages=request.stages and self.inspects and k > 0, watched=watched)
 
 
 class Startup(NamedTuple):

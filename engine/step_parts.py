@@ -8,7 +8,9 @@ import numpy.typing as npt
 
 from engine.stages import FORBIDDEN
 
-FORCED, RESAMPLED, INSPECTED = 1, 2, 4
+FORCED, RESAMPLED, INSPECTED, SHARED_MOMENT = 1, 2, 4, 16
+"""Flags of a record. INSPECTED: it has a log-probability; other figures are NaN, or rank 0, where the engine does not
+tell them. SHARED_MOMENT: it came together with the token before it, so that its time is not its own."""
 RECORD = np.dtype(
     [
         ("id", "<i4"),

@@ -235,7 +235,8 @@ class TokenStep:
 
     logprob, rank and entropy are exact over the whole vocabulary, of the model's own distribution before any sampler,
     in nats; rank 1 is the most probable and ties share the better rank. p_final is the probability just before the
-    draw, draw the uniform number used, elapsed_s the seconds since the job's previous step.
+    draw, draw the uniform number used, elapsed_s the seconds since the job's previous step. A server elsewhere does not
+    tell all of these; those that it does not tell are None too.
     """
 
     __slots__ = ("_index", "_table", "id", "text")
@@ -258,9 +259,13 @@ class TokenStep:
     def __hash__(self) -> int:
         return hash((self.id, self._index))
 
-    def _figure(self, name: str) -> Any:
+    def _figure(self, name: str) -> float | None:
+        """Return a figure of the record; None where nothing was recorded, or the engine does not tell this one."""
         record = self._table.records[self._index]
-        return record[name].item() if record["flags"] & INSPECTED else None
+        if not record["flags"] & INSPECTED:
+            return None
+        figure: float = record[name].item()
+        return None if math.isnan(figure) else figure
 
     @property
     def bytes(self) -> bytes:
@@ -270,32 +275,28 @@ class TokenStep:
     @property
     def logprob(self) -> float | None:
         """Natural log of the model's probability of this token."""
-        logprob: float | None = self._figure("logprob")
-        return logprob
+        return self._figure("logprob")
 
     @property
     def rank(self) -> int | None:
         """Rank in the model's distribution, 1 for the most probable token."""
-        rank: int | None = self._figure("rank")
-        return rank
+        record = self._table.records[self._index]
+        return int(record["rank"]) or None if record["flags"] & INSPECTED else None
 
     @property
     def entropy(self) -> float | None:
         """Entropy of the model's distribution, in nats."""
-        entropy: float | None = self._figure("entropy")
-        return entropy
+        return self._figure("entropy")
 
     @property
     def normaliser(self) -> float | None:
         """Log of the sum of exponentiated logits: logit minus this is the log-probability."""
-        normaliser: float | None = self._figure("normaliser")
-        return normaliser
+        return self._figure("normaliser")
 
     @property
     def p_final(self) -> float | None:
         """Probability just before the draw; None for prompt tokens, which were not drawn."""
-        p_final: float | None = self._figure("p_final")
-        return None if p_final is None or math.isnan(p_final) else p_final
+        return self._figure("p_final")
 
     @property
     def draw(self) -> float | None:

@@ -134,6 +134,10 @@ class Vocabulary:
             digest.update(f"{token}={name}".encode())
         return digest.hexdigest()
 
+    def whole(self) -> "Vocabulary":
+        """Return the vocabulary as it is stored: complete, and no longer growing. Raises ConfigError for a part."""
+        return self
+
     def part(self, tokens: Iterable[int]) -> "VocabularyPart":
         """Return the same vocabulary with only these tokens (and BOS), and the hash of the whole."""
         wanted = sorted({*tokens} | ({self.bos} if self.bos is not None else set()))
@@ -160,6 +164,10 @@ class VocabularyPart(Vocabulary):
         """The hash of the whole vocabulary."""
         return self.whole_hash
 
+    def whole(self) -> Vocabulary:
+        """Raise ConfigError: the other entries are not here."""
+        raise ConfigError("A pickled completion contains only its own tokens, so it cannot be saved. Run it again.")
+
 
 def checked_size(vocabulary: Vocabulary) -> Vocabulary:
     """Return the vocabulary if its pieces and names together are within MAX_BYTES. Raises ConfigError if not."""
@@ -169,13 +177,6 @@ def checked_size(vocabulary: Vocabulary) -> Vocabulary:
             f"the texts of the vocabulary's {len(vocabulary):,} tokens take {num_bytes:,} bytes; "
             f"at most {MAX_BYTES:,} are allowed"
         )
-    return vocabulary
-
-
-def whole(vocabulary: Vocabulary) -> Vocabulary:
-    """Return the vocabulary if it is complete and can be stored. Raises ConfigError for a part of one."""
-    if isinstance(vocabulary, VocabularyPart):
-        raise ConfigError("A pickled completion contains only its own tokens, so it cannot be saved. Run it again.")
     return vocabulary
 
 

@@ -1,6 +1,6 @@
 """An engine without a model, for tests of what uses an engine: its tokens are bytes, its probabilities a fixed table.
 
-It keeps the contract of engine.protocol.Engine, which test_engine_contract.py demands of it as of the pool. What a test
+It keeps the contract of engine.protocol.Engine, which tests/engine/contract demands of it as of the pool. What a test
 asserts of tokens, probabilities or times must come from a real engine.
 """
 

@@ -22,7 +22,7 @@ from engine.specs import PoolSpec, Request, Sampling
 from engine.stages import stages_of
 from engine.step_parts import INSPECTED, RECORD, StageColumns
 from engine.steps import StepTable
-from engine.vocabulary import Vocabulary, whole
+from engine.vocabulary import Vocabulary
 
 CHUNK = 4096  # steps per insert: limits the memory of a copy to about 15 MB
 _INSPECTED_FIGURES = ("logprob", "rank", "entropy", "normaliser", "p_final")
@@ -115,14 +115,15 @@ def summary_of(row: dict[str, Any]) -> TrialSummary:
 
 def tokenizer_row(vocabulary: Vocabulary) -> dict[str, Any]:
     """Return the vocabulary's row of `tokenizers`, by column. Raises ConfigError for a partial vocabulary."""
+    stored = vocabulary.whole()
     return {
-        "hash": vocabulary.hash,
-        "pieces": list(whole(vocabulary).pieces),
-        "kinds": vocabulary.kinds,
-        "names": _json(vocabulary.names),
-        "bos": vocabulary.bos,
-        "add_bos": vocabulary.add_bos,
-        "add_space_prefix": vocabulary.add_space_prefix,
+        "hash": stored.hash,
+        "pieces": list(stored.pieces),
+        "kinds": stored.kinds,
+        "names": _json(stored.names),
+        "bos": stored.bos,
+        "add_bos": stored.add_bos,
+        "add_space_prefix": stored.add_space_prefix,
     }
 
 

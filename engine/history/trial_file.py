@@ -20,7 +20,7 @@ from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
 from engine.stages import stages_of
 from engine.step_parts import RECORD, StageColumns
 from engine.steps import StepTable
-from engine.vocabulary import Vocabulary, checked_size, whole
+from engine.vocabulary import Vocabulary, checked_size
 
 FORMAT = 1
 MOST_BYTES = 512 << 20
@@ -46,7 +46,8 @@ class TokenizerPart(Part, frozen=True):
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Self:
         """Return the part for a vocabulary. Raises ConfigError for a partial vocabulary."""
-        return cls(**{name: getattr(whole(vocabulary), name) for name in cls.__struct_fields__})
+        stored = vocabulary.whole()
+        return cls(**{name: getattr(stored, name) for name in cls.__struct_fields__})
 
     def read(self) -> Vocabulary:
         """Return the vocabulary. Raises ConfigError for one that is too large."""

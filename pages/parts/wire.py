@@ -86,6 +86,9 @@ class Words:
     def _entry(self, vocabulary: Vocabulary) -> tuple[int, npt.NDArray[np.bool_]]:
         for number, (known, is_sent) in enumerate(self._known):
             if known is vocabulary:
+                if len(is_sent) < len(vocabulary):  # that of a server grows
+                    is_sent = np.pad(is_sent, (0, len(vocabulary) - len(is_sent)))
+                    self._known[number] = known, is_sent
                 return number, is_sent
         is_sent = np.zeros(len(vocabulary), np.bool_)
         self._known.append((vocabulary, is_sent))

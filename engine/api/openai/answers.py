@@ -107,7 +107,7 @@ class CompletionAnswers(_Answers):
         given = None
         if asked.logprobs is not None:
             steps = [*done.prompt_steps, *done.steps] if asked.echo else list(done.steps)
-            given = legacy(self._vocabulary, [shown(step, asked.logprobs) for step in steps])
+            given = self._logprobs([shown(step, asked.logprobs) for step in steps])
         text = choice.prompt + done.text if asked.echo else done.text
         return {
             "index": index,
@@ -137,10 +137,17 @@ class CompletionAnswers(_Answers):
     def _chunk(self, index: int, part: AnswerPart) -> dict[str, Any]:
         given = None
         if self._asked.logprobs is not None:
-            given = legacy(self._vocabulary, part.tokens, self._offsets[index])
+            given = self._logprobs(part.tokens, self._offsets[index])
         self._offsets[index] += sum(len(one.text) for one in part.tokens)
         choice = {"index": index, "text": part.text, "logprobs": given, "finish_reason": part.finish}
         return self._part({**choice, **self._ids(part.ids)})
+
+    def _logprobs(self, tokens: Sequence[Shown], offset: int = 0) -> dict[str, Any]:
+        """Return the legacy columns; where ids are asked for, also the entries of a chat, with the id of each token."""
+        given = legacy(self._vocabulary, tokens, offset)
+        if self._gives_ids:
+            given["content"] = content(self._vocabulary, tokens, self._asked.logprobs or 0, has_ids=True)
+        return given
 
 
 class ChatAnswers(_Answers):
@@ -197,7 +204,8 @@ class ChatAnswers(_Answers):
     def _logprobs(self, tokens: Sequence[Shown]) -> dict[str, Any] | None:
         if not self._asked.logprobs:
             return None
-        return {"content": content(self._vocabulary, tokens, self._asked.top_logprobs or 0), "refusal": None}
+        num_top = self._asked.top_logprobs or 0
+        return {"content": content(self._vocabulary, tokens, num_top, has_ids=self._gives_ids), "refusal": None}
 
 
 class Feed:

@@ -31,7 +31,7 @@ from engine.api.openai.requests import (
     decoded,
 )
 from engine.api.openai.responses import Model
-from engine.api.openai.tokenizer import detokenized, tokenized, tokenizer_info
+from engine.api.openai.tokenizer import detokenized, tokenized, tokenizer_info, whole_vocabulary
 from engine.api.openai.traffic import Traffic
 from engine.errors import EngineError
 from engine.workbench.workbench import Workbench
@@ -63,6 +63,7 @@ class Routes:
             Route("/v1/models", self.models),
             Route("/v1/models/{id}", self.model),
             Route("/tokenizer_info", self.tokenizer_info),
+            Route("/vocabulary", self.vocabulary),
             Route("/tokenize", self.tokenize, methods=["POST"]),
             Route("/detokenize", self.detokenize, methods=["POST"]),
             *self._jobs.routes(),
@@ -125,6 +126,10 @@ class Routes:
     async def tokenizer_info(self, _request: Request) -> Response:
         """GET /tokenizer_info."""
         return json_response(tokenizer_info(self._generator.engine(), self._bench.model))
+
+    async def vocabulary(self, _request: Request) -> Response:
+        """GET /vocabulary."""
+        return json_response(await asyncio.to_thread(whole_vocabulary, self._generator.engine().vocabulary))
 
 
 def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:

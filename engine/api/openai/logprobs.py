@@ -61,12 +61,14 @@ def legacy(vocabulary: Vocabulary, tokens: Sequence[Shown], offset: int = 0) -> 
     }
 
 
-def content(vocabulary: Vocabulary, tokens: Iterable[Shown], num_top: int) -> list[dict[str, Any]]:
-    """Return `logprobs.content` of a chat."""
+def content(
+    vocabulary: Vocabulary, tokens: Iterable[Shown], num_top: int, *, has_ids: bool = False
+) -> list[dict[str, Any]]:
+    """Return `logprobs.content` of a chat. has_ids: with the id of each token, as llama-server sends it."""
     return [
         {
-            **_entry(vocabulary, one.id, one.logprob),
-            "top_logprobs": [_entry(vocabulary, *each) for each in one.top[:num_top]],
+            **_entry(vocabulary, one.id, one.logprob, has_id=has_ids),
+            "top_logprobs": [_entry(vocabulary, *each, has_id=has_ids) for each in one.top[:num_top]],
         }
         for one in tokens
     ]
@@ -87,8 +89,9 @@ def _by_id(vocabulary: Vocabulary, step: TokenStep, num_top: int) -> dict[str, A
     }
 
 
-def _entry(vocabulary: Vocabulary, token: int, logprob: float | None) -> dict[str, Any]:
+def _entry(vocabulary: Vocabulary, token: int, logprob: float | None, *, has_id: bool) -> dict[str, Any]:
     return {
+        **({"id": token} if has_id else {}),
         "token": token_text(vocabulary, token),
         "logprob": _finite(logprob),
         "bytes": list(vocabulary.pieces[token]),

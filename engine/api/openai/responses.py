@@ -44,7 +44,7 @@ class Model(Response, frozen=True, kw_only=True):
     id: str
     object: Literal["model"] = "model"
     created: int = 0
-    owned_by: str = "local"
+    owned_by: str = "logitbench"
     max_model_len: int | None = None
 
 
@@ -70,13 +70,32 @@ class Usage(Response, frozen=True, kw_only=True):
     prompt_tokens_details: PromptTokensDetails
 
 
+class TokenLogprob(Response, frozen=True, kw_only=True):
+    """A token with its log-probability in nats. id: only where ids are asked for."""
+
+    id: int | msgspec.UnsetType = msgspec.UNSET
+    token: str
+    logprob: Logprob
+    bytes: list[int]
+
+
+class ChatToken(TokenLogprob, frozen=True, kw_only=True):
+    """A token of an answer with the most probable ones in its place."""
+
+    top_logprobs: list[TokenLogprob]
+
+
 class CompletionLogprobs(Response, frozen=True, kw_only=True):
-    """A column for each property, a row for each token; log-probabilities in nats, null for a prompt's first token."""
+    """A column for each property, a row for each token; log-probabilities in nats, null for a prompt's first token.
+
+    content: the same tokens as in a chat, with their ids, where ids are asked for.
+    """
 
     tokens: list[str]
     token_logprobs: list[Logprob | None]
     top_logprobs: list[dict[str, Logprob] | None]
     text_offset: list[int]
+    content: list[ChatToken] | msgspec.UnsetType = msgspec.UNSET
 
 
 class PromptLogprob(Response, frozen=True, kw_only=True):
@@ -112,20 +131,6 @@ class CompletionResponse(Response, frozen=True, kw_only=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage
-
-
-class TokenLogprob(Response, frozen=True, kw_only=True):
-    """A token with its log-probability in nats."""
-
-    token: str
-    logprob: Logprob
-    bytes: list[int]
-
-
-class ChatToken(TokenLogprob, frozen=True, kw_only=True):
-    """A token of an answer with the most probable ones in its place."""
-
-    top_logprobs: list[TokenLogprob]
 
 
 class ChatLogprobs(Response, frozen=True, kw_only=True):
@@ -228,6 +233,22 @@ class TokenizerInfo(Response, frozen=True, kw_only=True):
     add_bos_token: bool
     chat_template: str | None
     model_max_length: int
+
+
+class WholeVocabulary(Response, frozen=True, kw_only=True):
+    """All tokens of the model, in the order of their ids.
+
+    pieces: bytes that each adds to a text, in base64; kinds: flags, 1 for control tokens, 2 for the ends of a text, 4
+    for single bytes; names: of control tokens, by id; bos: the id with which texts begin, where add_bos says so;
+    add_space_prefix: the tokenizer puts a space before a text.
+    """
+
+    pieces: list[str]
+    kinds: list[int]
+    names: dict[str, str]
+    bos: int | None
+    add_bos: bool
+    add_space_prefix: bool
 
 
 class Job(Response, frozen=True, kw_only=True):

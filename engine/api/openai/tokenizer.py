@@ -1,5 +1,6 @@
 """Tokenizer of the loaded model, as programs that score texts ask for it."""
 
+from base64 import b64encode
 from typing import Any
 
 import msgspec
@@ -7,9 +8,10 @@ import msgspec
 from engine.api.openai.errors import api_error, refusal
 from engine.api.openai.generation import Generator, text_of
 from engine.api.openai.requests import DetokenizeRequest, TokenizeRequest
-from engine.api.openai.responses import DetokenizeResponse, TokenizeResponse
+from engine.api.openai.responses import DetokenizeResponse, TokenizeResponse, WholeVocabulary
 from engine.errors import EngineError
 from engine.protocol import Engine
+from engine.vocabulary import Vocabulary
 from engine.workbench.model_manager import ModelState
 
 EOS_KEY = "tokenizer.ggml.eos_token_id"
@@ -42,6 +44,18 @@ def _ids(engine: Engine, asked: TokenizeRequest) -> list[int]:
 def detokenized(generator: Generator, asked: DetokenizeRequest) -> DetokenizeResponse:
     """Return the text of ids. Raises ApiError."""
     return DetokenizeResponse(prompt=text_of(generator.engine(), asked.tokens, "tokens"))
+
+
+def whole_vocabulary(vocabulary: Vocabulary) -> WholeVocabulary:
+    """Return all tokens, so that a program can show the ids of answers without asking for each."""
+    return WholeVocabulary(
+        pieces=[b64encode(piece).decode() for piece in vocabulary.pieces],
+        kinds=list(vocabulary.kinds),
+        names={str(token): name for token, name in vocabulary.names.items()},
+        bos=vocabulary.bos,
+        add_bos=vocabulary.add_bos,
+        add_space_prefix=vocabulary.add_space_prefix,
+    )
 
 
 def tokenizer_info(engine: Engine, state: ModelState) -> dict[str, Any]:

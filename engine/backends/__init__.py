@@ -1,0 +1,1 @@
+"""Engines elsewhere: servers with an OpenAI-compatible API behind the Engine protocol."""

@@ -1,0 +1,265 @@
+"""Link to a server: requests and streams by HTTP, with limits on the size and the duration of what it answers."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import msgspec
+
+from engine.backends.address import Address
+from engine.errors import ConfigError, EngineError, PromptTooLong, QueueFull, ServerFailed
+
+CONNECTS_WITHIN_S = 10.0
+ANSWERS_WITHIN_S = 30.0
+"""Of requests that generate nothing."""
+BEGINS_WITHIN_S = 600.0
+"""First event of a stream: a long prompt on a slow machine."""
+NEXT_WITHIN_S = 120.0
+MOST_ANSWER_BYTES = 32 << 20
+MOST_EVENT_BYTES = 4 << 20
+"""One event; a token with 1,024 candidates takes about 100 kB."""
+MOST_TOLD = 300
+"""Characters of what a server says of an error."""
+MOST_WAITS, LONGEST_WAIT_S = 5, 60.0
+"""How often, and how long at most, a request is repeated after the wait that a busy server asks for."""
+
+_TOO_LONG = ("exceed_context_size_error", "context_length_exceeded")
+
+
+class Link:
+    """Connections to one server. A redirect is not followed, so that the key goes nowhere else.
+
+    All methods raise ServerFailed where the server cannot be reached, refuses, or answers with something else than its
+    API says.
+    """
+
+    def __init__(self, address: Address, key: str) -> None:
+        self.address = address
+        headers = {"Accept-Encoding": "identity", "User-Agent": "logitbench"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self._client = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(None, connect=CONNECTS_WITHIN_S),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
+            trust_env=not address.is_loopback,  # a proxy of the environment does not serve this machine itself
+            follow_redirects=False,
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON that the server answers to GET, or to POST with a body."""
+        async with _within(ANSWERS_WITHIN_S, "answer"), self._response(path, body) as response:
+            return _decoded(await _read(response))
+
+    async def find(self, path: str) -> Any:
+        """Return the JSON at a path, None where the server has none there."""
+        try:
+            return await self.ask(path)
+        except ConfigError:
+            return None
+        except ServerFailed as error:
+            if error.status is None:
+                raise
+            return None
+
+    @asynccontextmanager
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        """Post a request and yield its events; where the server is busy, wait as it asks, some times."""
+        for attempt in range(MOST_WAITS + 1):
+            async with self._begun(path, body) as response:
+                wait_s = _wait_s(response)
+                if wait_s is None or attempt == MOST_WAITS:
+                    await _check(response, self.address)
+                    yield _events(response)
+                    return
+            await asyncio.sleep(wait_s)
+
+    @asynccontextmanager
+    async def _begun(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[httpx2.Response]:
+        """As `_response`, with a limit on the time until the answer begins only."""
+        opening = self._sent(path, body)
+        async with _within(BEGINS_WITHIN_S, "begin to answer"):
+            response = await opening
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    @asynccontextmanager
+    async def _response(self, path: str, body: Mapping[str, Any] | None) -> AsyncIterator[httpx2.Response]:
+        response = await self._sent(path, body)
+        try:
+            await _check(response, self.address)
+            yield response
+        finally:
+            await response.aclose()
+
+    async def _sent(self, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
+        method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        request = self._client.build_request(method, self.address.root + path, content=content, headers=headers)
+        try:
+            return await self._client.send(request, stream=True)
+        except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
+            raise _unreachable(self.address, error) from None
+
+
+def _unreachable(address: Address, error: Exception) -> ServerFailed:
+    told = _bounded(str(error) or type(error).__name__)
+    if "certificate" in told.lower():
+        return ServerFailed(f"{address.root}: its certificate cannot be verified ({told}), so nothing was sent")
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return ServerFailed(f"{address.root} cannot be reached ({told}): is the server running, and the address right?")
+    return ServerFailed(f"{address.root}: the connection broke ({told})")
+
+
+@asynccontextmanager
+async def _within(seconds: float, what: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise ServerFailed(f"the server did not {what} within {seconds:g} s") from None
+
+
+async def _read(response: httpx2.Response, most: int = MOST_ANSWER_BYTES) -> bytes:
+    content = bytearray()
+    try:
+        async for part in response.aiter_raw():
+            content += part
+            if len(content) > most:
+                raise ServerFailed(f"the server's answer is larger than {most:,} bytes")
+    except httpx2.HTTPError as error:
+        raise ServerFailed(f"the connection broke ({_bounded(str(error))})") from None
+    return bytes(content)
+
+
+async def _check(response: httpx2.Response, address: Address) -> None:
+    """Raise the error that a response stands for, and ServerFailed where it is no JSON and no stream of events."""
+    status = response.status_code
+    if 300 <= status < 400:
+        to = _bounded(response.headers.get("location", ""), 100)
+        raise ServerFailed(
+            f"{address.root} redirects to {to or 'another address'}, which is not followed, as the key would go there: "
+            "use the address itself"
+        )
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if response.headers.get("content-encoding", "identity").lower() != "identity":
+        raise ServerFailed(f"{address.root} answers compressed, though it was asked not to")
+    if status >= 400:
+        raise _refusal(address, status, await _read(response, MOST_EVENT_BYTES), response.headers.get("retry-after"))
+    if kind not in ("application/json", "text/event-stream"):
+        raise ServerFailed(
+            f"{address.root} answers with {_bounded(kind, 60) or 'something unnamed'}, not with JSON: is this the "
+            "address of the API?",
+            status=status,
+        )
+
+
+def _refusal(address: Address, status: int, content: bytes, retry_after: str | None) -> EngineError:
+    """Return the error for a status of 400 or more, with what the server says of it."""
+    try:
+        told = _decoded(content)
+    except ServerFailed:
+        told = None
+    text, kinds = _told(told)
+    if status in (401, 403):
+        return ServerFailed(f"{address.root} refuses the key, or asks for one ({status}){text}", status=status)
+    if any(kind in _TOO_LONG for kind in kinds):
+        return PromptTooLong(f"{address.root} says{text}: shorten the prompt")
+    if status == 429:
+        when = f", and asks to wait {_bounded(retry_after, 40)} s" if retry_after else ""
+        return QueueFull(f"{address.root} has too many requests{when}{text}")
+    if status == 400:
+        return ConfigError(f"{address.root} refuses the request{text}")
+    return ServerFailed(f"{address.root} answers with status {status}{text}", status=status)
+
+
+def refused(event: Mapping[str, Any]) -> EngineError | None:
+    """Return the error in an event of a stream, None where it has none."""
+    if not event.get("error"):
+        return None
+    text, kinds = _told(event)
+    if any(kind in _TOO_LONG for kind in kinds):
+        return PromptTooLong(f"the server says{text}: shorten the prompt")
+    return ServerFailed(f"the server ended the answer with an error{text}")
+
+
+def _told(answer: object) -> tuple[str, tuple[str, ...]]:
+    """Return what a server says of an error, as the end of a sentence, and its type and code."""
+    match answer:
+        case {"error": {"message": str(message), **others}}:
+            return f": {_bounded(message)}", tuple(str(others.get(name))[:60] for name in ("type", "code"))
+        case {"error": str(message)} | {"detail": str(message)} | {"message": str(message)}:
+            return f": {_bounded(message)}", ()
+    return "", ()
+
+
+def _wait_s(response: httpx2.Response) -> float | None:
+    """Return the seconds that a busy server asks to wait; None where it does not, or for too long."""
+    if response.status_code not in (429, 503):
+        return None
+    try:
+        seconds = float(response.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds <= LONGEST_WAIT_S else None
+
+
+async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
+    """Yield the events of a stream; a server that answers with one JSON object instead gives that."""
+    lines = _lines(response)
+    within_s = BEGINS_WITHIN_S
+    while True:
+        async with _within(within_s, "send the next token"):
+            line = await anext(lines, None)
+        if line is None:
+            return
+        within_s = NEXT_WITHIN_S
+        if line == b"[DONE]":
+            return
+        event = _decoded(line)
+        if not isinstance(event, dict):
+            raise ServerFailed("the server sent an event that is not an object")
+        yield event
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the data of each event; comments and other fields are passed over."""
+    is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+    if not is_stream:
+        yield await _read(response)
+        return
+    left = bytearray()
+    try:
+        async for part in response.aiter_raw():
+            left += part
+            *lines, left = left.split(b"\n") if b"\n" in part else (left,)
+            if len(left) > MOST_EVENT_BYTES:
+                raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
+            for line in lines:
+                name, _, data = bytes(line).partition(b":")
+                if name == b"data" and data.strip():
+                    yield data.strip()
+    except httpx2.HTTPError as error:
+        raise ServerFailed(f"the connection broke ({_bounded(str(error))})") from None
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ServerFailed(f"the server's answer is not JSON ({_bounded(str(error), 100)})") from None
+
+
+def _bounded(text: str | None, most: int = MOST_TOLD) -> str:
+    """Return a text of a server as an error shows it: one line of printable characters."""
+    line = "".join(one if one.isprintable() else " " for one in (text or "")[:most])
+    return " ".join(line.split())

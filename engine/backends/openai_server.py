@@ -1,0 +1,376 @@
+"""Engine on a server with an OpenAI-compatible API: its requests run in one event loop, and feed the same jobs."""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Literal, Self, Unpack, overload
+
+from engine.backends.address import Address
+from engine.backends.answer import Answer
+from engine.backends.link import Link, refused
+from engine.backends.probing import Found, probe
+from engine.backends.seen_vocabulary import SeenVocabulary
+from engine.backends.sent import Sent
+from engine.backends.server_loop import ServerLoop
+from engine.backends.server_text import ServerText, checked_template
+from engine.backends.waiting import WaitingJobs
+from engine.chat_options import ChatOptions
+from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong
+from engine.ids import checked_id, new_id
+from engine.jobs import Job
+from engine.map_progress import OnProgress
+from engine.pool.in_order import BATCH, completions
+from engine.protocol import Capabilities, Startup, WorkerInfo
+from engine.results import Completion
+from engine.settings import Settings
+from engine.specs import (
+    MAX_PROMPT_CHARACTERS,
+    MAX_SEQUENCES,
+    Origin,
+    PoolSpec,
+    Request,
+    RequestOptions,
+    Sampling,
+    given_prompt,
+)
+from engine.validation import Refusing, plain_text, refusing
+from engine.vocabulary import Vocabulary
+
+MOST_UNDELIVERED, UNDELIVERED_POLL_S = 256, 0.002
+"""Events of one answer that were read and not yet delivered; a slower reader makes the server wait."""
+UNKNOWN_CTX = 1 << 20
+"""Tokens of one sequence, in the parameters of a pool, where a server does not tell them."""
+
+
+class ServerEngine(metaclass=Refusing):
+    """A model on a server elsewhere, with the methods of engine.Pool, which documents them.
+
+    `found` has what the server says of itself, `capabilities` what follows for a job; a figure that it does not tell is
+    None in each step. num_sequences: requests that run at once, by default as many as the server says, else eight.
+    """
+
+    def __init__(self, link: Link, loop: ServerLoop, found: Found, num_sequences: int | None = None) -> None:
+        self.model, self.found = link.address.root, found
+        self.ending: PoolClosed | None = None
+        self.capabilities: Capabilities = found.capabilities
+        if num_sequences is not None:
+            self.capabilities = found.capabilities._replace(num_sequences=num_sequences)
+        self.vocabulary: Vocabulary = found.vocabulary
+        self.chat_template = found.chat_template
+        self.spec = PoolSpec(
+            parallel=self.capabilities.num_sequences,
+            n_ctx=max(self.capabilities.n_ctx, 16) if self.capabilities.n_ctx else UNKNOWN_CTX,
+            share_weights=False,
+        )
+        self.threads, self.startup = 1, Startup(0.0, 0.0, 0.0)
+        self._link, self._loop = link, loop
+        self._text = ServerText(link, found.dialect, found.vocabulary)
+        self._running: dict[str, Future[None]] = {}
+        self._waiting = WaitingJobs(
+            self._start,
+            num_sequences=self.capabilities.num_sequences,
+            most_waiting=Settings.from_environment().max_queue,
+        )
+
+    @classmethod
+    def connect(cls, address: Address, model: str = "", key: str = "", num_sequences: int | None = None) -> Self:
+        """Ask the server at an address what it can do, and return the engine.
+
+        Raises ConfigError for a model that it does not have, ServerFailed where it cannot be reached or used.
+        """
+        if num_sequences is not None and not 1 <= num_sequences <= MAX_SEQUENCES:
+            raise ConfigError(f"num_sequences = {num_sequences:,}: must be from 1 to {MAX_SEQUENCES}")
+        loop, link = ServerLoop(), Link(address, key)
+        try:
+            return cls(link, loop, loop.call(probe(link, model)), num_sequences)
+        except BaseException:
+            loop.close(link.close())
+            raise
+
+    @property
+    def num_open(self) -> int:
+        """Number of jobs that wait or run."""
+        return self._waiting.num_open
+
+    # jobs
+
+    @refusing
+    def submit(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling | None = None,
+        *,
+        generated: int = 0,
+        forced: int = 0,
+        job_id: str | None = None,
+        origin: Origin | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> Job:
+        """Submit a job, as Pool.submit does.
+
+        Fewer candidates are recorded than asked for where the server tells fewer, and no sampler stages. Raises
+        ConfigError for what it cannot do: token ids, scores of a prompt, forced tokens, a sampler that it has not.
+        """
+        request = Request(**options, generated=generated, forced=forced)  # type: ignore[arg-type]  # stop becomes a tuple there
+        self._waiting.check_open()
+        job = self._job(prompt, sampling, request, job_id, origin)
+        self._waiting.add(job)
+        return job
+
+    @overload
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        return_exceptions: Literal[False] = False,
+        progress: OnProgress = False,
+        **options: Unpack[RequestOptions],
+    ) -> Iterator[Completion]: ...
+    @overload
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        return_exceptions: bool,
+        progress: OnProgress = False,
+        **options: Unpack[RequestOptions],
+    ) -> Iterator[Completion | EngineError]: ...
+    @refusing
+    def map(
+        self,
+        prompts: Iterable[str | Sequence[int]],
+        sampling: Sampling | None = None,
+        *,
+        return_exceptions: bool = False,
+        progress: OnProgress = False,
+        **options: Unpack[RequestOptions],
+    ) -> Iterator[Completion | EngineError]:
+        """Yield completions in the order of the prompts, as Pool.map does."""
+        if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
+            raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; use submit for a single prompt")
+        request = Request(**options)  # type: ignore[arg-type]  # stop becomes a tuple there
+        self._waiting.check_open()
+        return completions(
+            prompts,
+            lambda prompt: self._job(prompt, sampling, request, origin=BATCH),
+            self._waiting,
+            is_failing=not return_exceptions,
+            num_sequences=self.capabilities.num_sequences,
+            progress=progress,
+        )
+
+    def _job(
+        self,
+        prompt: str | Sequence[int],
+        sampling: Sampling | None,
+        request: Request,
+        job_id: str | None = None,
+        origin: Origin | None = None,
+    ) -> Job:
+        """Create a job without queueing it; raises ConfigError."""
+        if not isinstance(sampling, Sampling | None):
+            raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
+        if not isinstance(origin, Origin | None):
+            raise ConfigError(f"origin = {origin!r}: must be an Origin; Origin.from_dict makes one")
+        can, given = self.capabilities, given_prompt(prompt)
+        if isinstance(given, list) and not can.has_ids:
+            raise ConfigError("This server does not tell token ids, so a prompt must be a text")
+        if request.prompt_logprobs and not can.scores_prompts:
+            raise ConfigError(
+                "This server tells no log-probabilities of a prompt's tokens, so it cannot score a prompt"
+            )
+        if request.forced:
+            raise ConfigError("This server cannot be made to record given tokens as generated ones")
+        return Job(
+            new_id() if job_id is None else checked_id(job_id),
+            given,
+            self.found.dialect.checked(sampling or Sampling()),
+            can.limited(request),
+            self.vocabulary.beginning() if isinstance(self.vocabulary, SeenVocabulary) else self.vocabulary,
+            cancel=self._cancel,
+            position=self._waiting.position,
+            origin=origin,
+        )
+
+    def _start(self, job: Job) -> None:
+        """Send a job that has left the queue."""
+        started = time.monotonic()
+        try:
+            running = self._running[job.id] = self._loop.begin(self._run(job, started))
+        except PoolClosed as error:
+            job.fail(error)
+            return
+        running.add_done_callback(lambda _done: self._ended(job))
+        if job.is_cancelled:  # while it was neither in the queue nor running
+            running.cancel()
+
+    def _ended(self, job: Job) -> None:
+        self._running.pop(job.id, None)
+        self._waiting.ended(job)
+
+    async def _run(self, job: Job, started: float) -> None:
+        """Run one job to its end, which is also an error of its own."""
+        try:
+            await self._answer(job, started)
+        except asyncio.CancelledError:
+            closed = self.ending or PoolClosed("closed while this job was open")
+            self._loop.deliver(job.on_cancelled if job.is_cancelled else partial(job.fail, closed))
+        except EngineError as error:
+            self._loop.deliver(partial(job.fail, error.bare()))
+        except Exception as defect:
+            self._loop.deliver(partial(job.fail, _defect(defect)))
+
+    async def _answer(self, job: Job, started: float) -> None:
+        ids = await self._prompt_ids(job)
+        if isinstance(job.vocabulary, SeenVocabulary) and isinstance(self.vocabulary, SeenVocabulary):
+            for token in ids:
+                job.vocabulary.learn_from(self.vocabulary, token)
+        sampling, found, deliver = job.sampling, self.found, self._loop.deliver
+        if sampling.seed is None and self.capabilities.seeds:
+            sampling = replace(sampling, seed=random.getrandbits(31))
+        queue_s = started - job.submitted
+        deliver(partial(job.on_started, ids, num_cached=0, seed=sampling.seed or 0, queue_s=queue_s, load_s=0.0))
+        answer = Answer(job, self.vocabulary)
+        if not job.request.max_tokens and not job.request.prompt_logprobs:
+            deliver(partial(answer.end, "length"))
+            return
+        body = found.form.body(found.dialect, found.model, ids or job.prompt, sampling, job.request)
+        try:
+            async with self._link.stream(found.form.path, body) as events:
+                num_read = 0
+                async for event in events:
+                    if (error := refused(event)) is not None:
+                        raise error
+                    deliver(partial(_take, answer, found.form.read(event), time.monotonic()))
+                    num_read += 1
+                    while num_read - answer.num_taken > MOST_UNDELIVERED and not job.done():
+                        await asyncio.sleep(UNDELIVERED_POLL_S)
+                    if answer.is_over or job.done():
+                        break
+            deliver(partial(_finish, answer))
+        except asyncio.CancelledError:
+            if not job.is_cancelled:
+                raise
+            deliver(partial(answer.end, "cancelled"))
+
+    async def _prompt_ids(self, job: Job) -> list[int]:
+        """Return the token ids of a prompt; none where the server does not tell them. Raises PromptTooLong."""
+        if not self.capabilities.tokenizes:
+            return []
+        if isinstance(job.prompt, str):
+            ids = await self._text.ids(job.prompt)
+        else:
+            ids = job.prompt
+            await self._text.learn(ids)
+        n_ctx = self.capabilities.n_ctx
+        if n_ctx and len(ids) > n_ctx:
+            raise PromptTooLong.of(f"{len(ids):,}", n_ctx)
+        if job.request.generated >= max(len(ids), 1):
+            raise ConfigError("the prompt is empty, or all of it counts as generated")
+        return ids
+
+    def _cancel(self, job: Job) -> None:
+        """Cancel a job. Each job refers to this method, which keeps the engine alive."""
+        job.is_cancelled = True
+        if self._waiting.remove(job):
+            job.on_cancelled()
+        elif (running := self._running.get(job.id)) is not None:
+            running.cancel()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Send no requests inside the block; those that run go on, as a server cannot be told to wait."""
+        self._waiting.hold(1)
+        try:
+            yield
+        finally:
+            self._waiting.hold(-1)
+
+    def pause(self) -> None:
+        """Start no jobs until resume(); running ones go on, and submit still accepts new ones."""
+        self._waiting.pause(is_paused=True)
+
+    def resume(self) -> None:
+        """Start the jobs that pause() held back."""
+        self._waiting.pause(is_paused=False)
+
+    # calls
+
+    def check_sampling(self, sampling: Sampling) -> None:
+        """Raise ConfigError where the server does not take a parameter; grammars are checked by the server itself."""
+        self._waiting.check_open()
+        self.found.dialect.checked(sampling)
+
+    def tokenize(self, text: str, *, special: bool = False) -> list[int]:
+        """Return the ids of `text`, as Pool.tokenize does. Raises ConfigError where the server has no tokenizer."""
+        self._waiting.check_open()
+        if not self.capabilities.tokenizes:
+            raise ConfigError("This server has no tokenizer, so the tokens of a text cannot be told")
+        return self._loop.call(self._text.ids(plain_text("text", text, MAX_PROMPT_CHARACTERS), is_special=special))
+
+    def render_chat(
+        self, messages: Sequence[dict[str, str]], options: ChatOptions | None = None
+    ) -> tuple[str, list[int]]:
+        """Render `messages` with the server's chat template; return the text and its ids. options: not supported.
+
+        Raises ConfigError where the server tells no template.
+        """
+        self._waiting.check_open()
+        checked_template(self.chat_template)
+        if options is not None and options != ChatOptions():
+            raise ConfigError("This server renders a chat with its own settings: leave out tools and variables")
+        return self._loop.call(self._text.chat_ids(messages))
+
+    def measure(self, timeout: float | None = None) -> list[dict[str, float]]:
+        """Return nothing: the processes of a server are not those of this workbench."""
+        del timeout
+        return []
+
+    def workers(self) -> list[WorkerInfo]:
+        """Return nothing, as `measure`."""
+        return []
+
+    # its end
+
+    def close(self, reason: str = "closed while this job was open") -> None:
+        """Take no more jobs, and end the open ones with PoolClosed and this reason. Safe to call twice."""
+        self.ending = self.ending or PoolClosed(reason)
+        for job in self._waiting.close():
+            job.fail(PoolClosed(reason))
+        self._loop.close(self._link.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def _take(answer: Answer, sent: Sent, at: float) -> None:
+    """Deliver an event; an answer that cannot be read fails its job."""
+    if answer.job.done():
+        return
+    try:
+        answer.take(sent, at)
+    except EngineError as error:
+        answer.job.fail(error)
+    except Exception as defect:
+        answer.job.fail(_defect(defect))
+
+
+def _finish(answer: Answer) -> None:
+    try:
+        answer.finish()
+    except EngineError as error:
+        answer.job.fail(error)
+
+
+def _defect(error: Exception) -> EngineError:
+    return EngineError(f"the answer could not be read because of a defect in this program: {error!r}")

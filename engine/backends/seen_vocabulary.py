@@ -1,0 +1,122 @@
+"""Seen vocabulary: the tokens of a server, as far as its answers have shown them."""
+
+from typing import Self
+
+from engine.errors import ServerFailed
+from engine.vocabulary import Sparse, T, TokenKind, Vocabulary
+
+MOST_TOKENS = 1 << 20
+"""Ids of one vocabulary; those of models today end below 300,000."""
+END_NAME = "<end>"
+_END_PIECE = (b"", END_NAME)
+
+
+class _Growing(Sparse[T]):
+    """A sparse sequence to which entries are added."""
+
+    def put(self, index: int, value: T) -> None:
+        self._known[index] = value
+        self._length = max(self._length, index + 1)
+
+    def items(self) -> list[tuple[int, T]]:
+        return list(self._known.copy().items())  # a copy at once, as another thread may add
+
+
+class SeenVocabulary(Vocabulary):
+    """Vocabulary that grows with the tokens that a server sends: under its own ids, or numbered as they come.
+
+    A token that was not seen has no bytes. One thread adds tokens, others may read. The hash is that of what has been
+    seen so far.
+    """
+
+    pieces: _Growing[bytes]  # type: ignore[assignment]  # indexed like a tuple and bytes
+    kinds: _Growing[int]  # type: ignore[assignment]
+    _num_tokens: int
+    _numbers: dict[tuple[bytes, str], int]
+
+    @classmethod
+    def empty(cls, *, bos: int | None = None, add_space_prefix: bool = False, num_tokens: int = 0) -> Self:
+        """Return a vocabulary without tokens. bos: the id with which texts begin, None where there is none.
+
+        num_tokens: how many the server has, 0 where that is not known.
+        """
+        pieces, kinds = _Growing[bytes](num_tokens, {}, b""), _Growing[int](num_tokens, {}, 0)
+        made = cls(pieces, kinds, {}, bos, bos is not None, add_space_prefix)  # type: ignore[arg-type]
+        vars(made).update(_num_tokens=num_tokens, _numbers={})
+        return made
+
+    def beginning(self) -> Self:
+        """Return a vocabulary of the same tokenizer that has seen nothing yet, for the tokens of one job."""
+        return self.empty(bos=self.bos, add_space_prefix=self.add_space_prefix, num_tokens=self._num_tokens)
+
+    def knows(self, token: int) -> bool:
+        """Return whether the bytes of an id are known."""
+        return token in self.pieces._known
+
+    def learn(self, token: int, piece: bytes, kind: TokenKind = TokenKind.NORMAL, name: str = "") -> None:
+        """Note the bytes of an id of the server, if they are not known yet. name: of a control token.
+
+        Raises ServerFailed for an id beyond the vocabulary: it would be one of another model.
+        """
+        if token >= (self._num_tokens or MOST_TOKENS):
+            raise ServerFailed(
+                f"the server sent the token id {token:,}, beyond the {self._num_tokens or MOST_TOKENS:,} of its model"
+            )
+        if self.knows(token):
+            return
+        self.kinds.put(token, int(kind))
+        if kind & TokenKind.CONTROL:
+            self.names[token] = name
+        self.pieces.put(token, piece)
+
+    def learn_from(self, other: "SeenVocabulary", token: int) -> bool:
+        """Note an id as another vocabulary knows it; return whether it is known now."""
+        if not self.knows(token) and other.knows(token):
+            self.learn(token, other.pieces[token], TokenKind(other.kinds[token]), other.names.get(token, ""))
+        return self.knows(token)
+
+    def mark_end(self, token: int) -> None:
+        """Note that an id ends a text."""
+        self.kinds.put(token, int(TokenKind.END | TokenKind.CONTROL))
+        self.names.setdefault(token, END_NAME)
+
+    def number(self, piece: bytes) -> int:
+        """Return the number of a token of a server without ids, a new one where its bytes were not seen before."""
+        return self._number(piece, "")
+
+    def number_of_end(self) -> int:
+        """Return the number of the end of a text, for a server that does not send a token for it."""
+        return self._number(*_END_PIECE)
+
+    def _number(self, piece: bytes, name: str) -> int:
+        found = self._numbers.get((piece, name))
+        if found is None:
+            found = self._numbers[piece, name] = len(self.pieces)
+            kind = TokenKind.END | TokenKind.CONTROL if name else TokenKind.NORMAL
+            self.learn(found, piece, kind, name)
+        return found
+
+    @property
+    def end_tokens(self) -> tuple[int, ...]:  # grows
+        """The end-of-generation tokens that were seen."""
+        return tuple(token for token, kind in self.kinds.items() if kind & TokenKind.END)
+
+    @property
+    def _texts(self) -> tuple[str, ...]:  # grows
+        return tuple(map(self.text, range(len(self))))
+
+    @property
+    def _distinct_texts(self) -> frozenset[str]:  # grows
+        return frozenset(self.text(token) for token, _ in self.pieces.items())
+
+    @property
+    def hash(self) -> str:  # grows
+        """The hash of what was seen so far, as of a vocabulary that has nothing else."""
+        return self.whole().hash
+
+    def whole(self) -> Vocabulary:
+        """Return what was seen so far, as a vocabulary that does not grow; ids that were not seen have no bytes."""
+        pieces, kinds = [b""] * len(self), bytearray(len(self))
+        for token, piece in self.pieces.items():
+            pieces[token], kinds[token] = piece, self.kinds[token]
+        return Vocabulary(tuple(pieces), bytes(kinds), dict(self.names), self.bos, self.add_bos, self.add_space_prefix)

@@ -1,0 +1,85 @@
+"""Threads of a server's requests: one with the event loop, which reads, and one that delivers what came to the jobs."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from engine.delivery import call_back, check_may_wait, listening
+from engine.errors import PoolClosed
+
+ENDS_WITHIN_S = 5.0
+T = TypeVar("T")
+
+
+class ServerLoop:
+    """An asyncio loop in a daemon thread, and a thread that calls what is to be delivered, in order.
+
+    What a job calls back may take long, so that it runs beside the loop, which notes when each token comes.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._deliveries: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=run, name=f"logitbench-server-{name}", daemon=True)
+            for name, run in (("loop", self._run), ("delivery", self._deliver))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine; return its future, whose cancel() cancels it."""
+        if self._is_closed:
+            work.close()
+            raise PoolClosed("this engine is closed: connect again")
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and wait for its result. Raises what it raises, and PoolClosed."""
+        try:
+            check_may_wait()
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return self.begin(work).result()
+        except CancelledError:
+            raise PoolClosed("this engine was closed meanwhile: connect again") from None
+
+    def deliver(self, told: Callable[[], object]) -> None:
+        """Call a function in the delivery thread, after those given before."""
+        self._deliveries.put(told)
+
+    def close(self, last: Coroutine[Any, Any, object]) -> None:
+        """Cancel all that runs, run `last`, and end the threads. Safe to call twice, and from a delivery."""
+        if self._is_closed:
+            last.close()
+            return
+        self._is_closed = True
+        asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
+        for thread in self._threads:
+            if threading.current_thread() is not thread:
+                thread.join(ENDS_WITHIN_S)
+
+    async def _end(self, last: Coroutine[Any, Any, object]) -> None:
+        running = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await last
+        self._deliveries.put(None)
+        self._loop.stop()
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
+    def _deliver(self) -> None:
+        with listening():
+            while (told := self._deliveries.get()) is not None:
+                call_back(told, "the delivery of an answer")

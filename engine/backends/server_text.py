@@ -1,0 +1,116 @@
+"""Texts and token ids of a server that has a tokenizer, which is asked once for each token or for all of them."""
+
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from engine.backends.dialects import LLAMA_SERVER, Dialect
+from engine.backends.link import Link
+from engine.backends.seen_vocabulary import MOST_TOKENS, SeenVocabulary
+from engine.errors import ConfigError, ServerFailed
+from engine.specs import MAX_ID, MAX_PROMPT_IDS
+from engine.vocabulary import TokenKind, Vocabulary, checked_size
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
+
+
+class ServerText:
+    """Tokenizer of a server. A `vocabulary` that is not whole learns the bytes of every token that it meets."""
+
+    def __init__(self, link: Link, dialect: Dialect, vocabulary: Vocabulary) -> None:
+        self._link, self._dialect, self._vocabulary = link, dialect, vocabulary
+
+    async def ids(self, text: str, *, is_special: bool = False) -> list[int]:
+        """Return the ids of a text, with the token that begins texts. Raises ServerFailed."""
+        if self._dialect is not LLAMA_SERVER:
+            # The server parses control tokens in all texts, so that `is_special` changes nothing.
+            answer = await self._link.ask("/tokenize", {"prompt": text, "add_special_tokens": True})
+            return _ids(_of(answer, "tokens"))
+        body = {"content": text, "add_special": True, "parse_special": is_special, "with_pieces": True}
+        ids = []
+        for one in _of(await self._link.ask("/tokenize", body), "tokens"):
+            token, piece = _piece(one)
+            self._learn(token, piece)
+            ids.append(token)
+        return ids
+
+    async def learn(self, ids: Sequence[int]) -> None:
+        """Ask for the texts of ids whose bytes are not known, one by one."""
+        if not isinstance(self._vocabulary, SeenVocabulary):
+            return
+        for token in dict.fromkeys(ids):
+            if not self._vocabulary.knows(token):
+                name = "content" if self._dialect is LLAMA_SERVER else "prompt"
+                text = _of(await self._link.ask("/detokenize", {"tokens": [token]}), name, str)
+                self._learn(token, text.encode())
+
+    async def chat_ids(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
+        """Return messages as the server's chat template renders them, and their ids."""
+        if self._dialect is LLAMA_SERVER:
+            text = _of(await self._link.ask("/apply-template", {"messages": list(messages)}), "prompt", str)
+            return text, await self.ids(text, is_special=True)
+        ids = _ids(_of(await self._link.ask("/tokenize", {"messages": list(messages)}), "tokens"))
+        return _of(await self._link.ask("/detokenize", {"tokens": ids}), "prompt", str), ids
+
+    def _learn(self, token: int, piece: bytes) -> None:
+        """Note a token; the one that begins texts is a control token, whose name is no text."""
+        assert isinstance(self._vocabulary, SeenVocabulary)
+        if token == self._vocabulary.bos:
+            self._vocabulary.learn(token, b"", TokenKind.CONTROL, piece.decode("utf-8", "replace"))
+        else:
+            self._vocabulary.learn(token, piece)
+
+
+async def whole_vocabulary(link: Link) -> Vocabulary:
+    """Return the vocabulary that our own API gives. Raises ServerFailed."""
+    answer = await link.ask("/vocabulary")
+    try:
+        told = msgspec.convert(answer, _Vocabulary, str_keys=True)
+        pieces = tuple(b64decode(piece, validate=True) for piece in told.pieces)
+        if len(told.kinds) != len(pieces) or not pieces or (told.bos is not None and told.bos >= len(pieces)):
+            raise ValueError("numbers of tokens differ")
+        named = {token: name for token, name in told.names.items() if token < len(pieces)}
+        return checked_size(Vocabulary(pieces, bytes(told.kinds), named, told.bos, told.add_bos, told.add_space_prefix))
+    except (ValueError, TypeError) as error:
+        raise ServerFailed(f"the server's vocabulary cannot be read: {error}") from None
+
+
+class _Vocabulary(msgspec.Struct):
+    pieces: Annotated[list[str], msgspec.Meta(max_length=MOST_TOKENS)]
+    kinds: Annotated[list[Count], msgspec.Meta(max_length=MOST_TOKENS)]
+    names: dict[Count, str]
+    bos: Count | None
+    add_bos: bool
+    add_space_prefix: bool
+
+
+def _of(answer: object, name: str, kind: type = list) -> Any:
+    found = answer.get(name) if isinstance(answer, dict) else None
+    if not isinstance(found, kind):
+        raise ServerFailed(f"the server's answer has no {name}")
+    return found
+
+
+def _ids(given: Sequence[object]) -> list[int]:
+    if len(given) > MAX_PROMPT_IDS or not all(type(one) is int and 0 <= one <= MAX_ID for one in given):
+        raise ServerFailed("the server sent token ids that are none")
+    return list(given)  # type: ignore[arg-type]  # checked above
+
+
+def _piece(one: object) -> tuple[int, bytes]:
+    """Return id and bytes of a token of llama-server, which sends bytes where they are no text."""
+    match one:
+        case {"id": int(token), "piece": str(text)}:
+            return _ids([token])[0], text.encode("utf-8", "replace")
+        case {"id": int(token), "piece": list(raw)} if all(type(byte) is int and 0 <= byte < 256 for byte in raw):
+            return _ids([token])[0], bytes(raw)
+    raise ServerFailed("the server sent the tokens of a text in another form than its API says")
+
+
+def checked_template(template: str) -> str:
+    """Return a chat template. Raises ConfigError where the server has none."""
+    if not template:
+        raise ConfigError("This server tells no chat template, so a chat cannot be rendered. Use a completion.")
+    return template

@@ -1,0 +1,79 @@
+"""Every engine that the contract is asked of: the pool, with llama.cpp and with transformers in its workers, the fake of
+the tests, and two servers as engines elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from engine.calls import connect
+from engine.opening import open_engine
+from engine.protocol import Engine
+from engine.specs import PoolSpec, Sampling
+from tests.fake_engine import open_fake
+from tests.servers import llama_server, our_server
+
+GREEDY = Sampling(temperature=0)
+SPEC = PoolSpec(parallel=2, n_ctx=256, threads=1)
+Open = Callable[[PoolSpec], Engine]
+
+
+@pytest.fixture(scope="session")
+def server_of(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Function that returns the address of a server by its name; each is started once, for two requests at a time."""
+    addresses: dict[str, str] = {}
+    with ExitStack() as running:
+
+        def address(name: str) -> str:
+            if name not in addresses:
+                server = (
+                    llama_server(story_model, "-c", "512", "-np", "2", "-t", "1")
+                    if name == "llama-server"
+                    else our_server(
+                        story_model, tmp_path_factory.mktemp("served"), "--n-ctx", "256", "--parallel", "2",
+                        "--threads", "1",
+                    )
+                )  # fmt: skip
+                addresses[name] = running.enter_context(server)
+            return addresses[name]
+
+        yield address
+
+
+@pytest.fixture(params=["pool", "transformers", "fake", "serve", "llama-server"])
+def engine_kind(request: pytest.FixtureRequest) -> str:
+    """The kind of engine that is asked."""
+    found: str = request.param
+    return found
+
+
+@pytest.fixture
+def open_one(engine_kind: str, story_model: Path, story_folder: Path, server_of: Callable[[str], str]) -> Open:
+    """Opens an engine of this kind."""
+    match engine_kind:
+        case "pool":
+            return lambda spec: open_engine(str(story_model), spec)
+        case "transformers":
+            return lambda spec: open_engine(str(story_folder), spec)
+        case "fake":
+            return lambda spec: open_fake(str(story_model), spec)
+        case server:
+            url = server_of(server)
+            return lambda spec: connect(url, num_sequences=spec.parallel)
+
+
+@pytest.fixture(scope="module")
+def transformers_engine(story_folder: Path) -> Iterator[Engine]:
+    """One for all tests of a file, as PyTorch takes seconds to start."""
+    with open_engine(str(story_folder), SPEC) as opened:
+        yield opened
+
+
+@pytest.fixture
+def engine(engine_kind: str, open_one: Open, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    if engine_kind == "transformers":
+        yield request.getfixturevalue("transformers_engine")
+        return
+    with open_one(SPEC) as opened:
+        yield opened
