@@ -1,5 +1,5 @@
-"""Every engine that the contract is asked of: the pool, with llama.cpp and with transformers in its workers, the fake of
-the tests, and two servers as engines elsewhere."""
+"""Every engine that the contract is asked of: the pool, with llama.cpp and with transformers in its workers, the fake
+of the tests, and two servers as engines elsewhere."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
