@@ -119,6 +119,13 @@ def story_folder(story_model: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
+def float_model(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The model that ships as a GGUF file of 32-bit floats."""
+    path = tmp_path_factory.mktemp("float") / "story-F32.gguf"
+    return QuantiseJob(read_model(story_model), "F32", path, threads=1, may_requantise=True).start().result(60)
+
+
+@pytest.fixture(scope="session")
 def quantised_model(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that ships, with four bits a weight."""
     path = tmp_path_factory.mktemp("quantised") / "story-Q4_0.gguf"

@@ -168,11 +168,14 @@ def _parser() -> argparse.ArgumentParser:
         "--chat", action="store_true", help="each prompt is a message, sent in the model's own chat template"
     )
     parser.add_argument("--system", default="", metavar="TEXT", help="system message before it; implies --chat")
-    parser.add_argument("--model", default="", help="GGUF file (default: LOGITBENCH_MODEL, else the shipped model)")
+    parser.add_argument(
+        "--model", default="",
+        help="GGUF file or folder of safetensors (default: LOGITBENCH_MODEL, else the shipped model)",
+    )  # fmt: skip
     _add_request(parser)
     _add_sampling(parser.add_argument_group("sampling", "The defaults are llama.cpp's."))
     pool_flags.add(
-        parser.add_argument_group("machine"), "n_ctx", "parallel", "threads", "instances",
+        parser.add_argument_group("machine"), "n_ctx", "parallel", "threads", "instances", "dtype",
         defaults={"n_ctx": PoolSpec.n_ctx, "parallel": PoolSpec.parallel},
     )  # fmt: skip
     return whole

@@ -23,7 +23,7 @@ from engine.workbench.model_diffs import Diffed, DiffTask, Other
 
 SHOWN = 20
 """Most changed tokens that are printed."""
-_SETTINGS = ("type_k", "type_v", "threads", "share_weights")
+_SETTINGS = ("type_k", "type_v", "threads", "share_weights", "dtype")
 _CONTEXT_CHARACTERS = 30
 
 Given = dict[str, Any]
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_id(parser)
     parser.add_argument(
-        "--model", metavar="MODEL", help="other file, or a name from the list (default: the trial's own)"
+        "--model", metavar="MODEL", help="other file or folder, or a name from the list (default: the trial's own)"
     )
     parser.add_argument("--kv-type", metavar="TYPE", help=f"type of keys and values: {', '.join(KV_TYPES)}")
     pool_flags.add(parser.add_argument_group("machine", "Settings of the other model."), *_SETTINGS)
@@ -96,6 +96,8 @@ def _line(one: ChangedToken) -> str:
 
 
 def _side(file: ModelFile, spec: PoolSpec) -> str:
+    if file.is_folder:
+        return f"{file.path.name}, {spec.dtype} by transformers"
     return f"{file.path.name} {file.quantisation}, {spec.type_k} keys, {spec.type_v} values"
 
 

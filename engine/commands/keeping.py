@@ -42,7 +42,7 @@ def keep(
         request=replace(job.request, watched=()),  # which the history does not keep
         pool=pool.spec,
         model=identity_of(pool),
-        versions=versions(),
+        versions=versions(pool.spec),
         completion=job.result(),
     )
     try:

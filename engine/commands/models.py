@@ -78,7 +78,7 @@ def _add_fit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     table.add_argument("--sequences", metavar="N,N", help=f"default: {','.join(map(str, SEQUENCES))}")
     pool = parser.add_argument_group("pool")
-    pool_flags.add(pool, "n_ctx", "parallel", "instances", "type_k", "type_v", "share_weights")
+    pool_flags.add(pool, "n_ctx", "parallel", "instances", "type_k", "type_v", "share_weights", "dtype")
     return parser
 
 

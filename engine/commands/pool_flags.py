@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
+from engine.specs import DTYPES
+
 HELPS = {
     "n_ctx": "tokens per sequence",
     "parallel": "sequences per instance",
@@ -11,6 +13,7 @@ HELPS = {
     "instances": "worker processes",
     "type_k": "type of the keys, such as q8_0",
     "type_v": "type of the values",
+    "dtype": "type of weights and arithmetic of a folder of safetensors (default: the folder's own)",
     "share_weights": "one copy of the weights for all instances; default: what is faster here, measured",
 }
 
@@ -22,6 +25,8 @@ def add(group: argparse._ActionsContainer, *names: str, defaults: Mapping[str, A
         flag = f"--{name.replace('_', '-')}"
         if name == "share_weights":
             group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        elif name == "dtype":
+            group.add_argument(flag, choices=DTYPES, help=text)
         elif name.startswith("type_"):
             group.add_argument(flag, metavar="TYPE", help=text)
         else:

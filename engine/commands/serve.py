@@ -61,7 +61,10 @@ def run(words: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m engine", description=__doc__)
     serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("serve", allow_abbrev=False)
-    serve.add_argument("--model", default="", help="GGUF file (default: LOGITBENCH_MODEL, else the shipped model)")
+    serve.add_argument(
+        "--model", default="",
+        help="GGUF file or folder of safetensors (default: LOGITBENCH_MODEL, else the shipped model)",
+    )  # fmt: skip
     serve.add_argument(
         "--port", type=_port, default=PORT, metavar="P", help=f"port on 127.0.0.1 (default: {PORT}); 0: any free one"
     )
@@ -70,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     key.add_argument("--no-key", action="store_true", help="answer every program of this machine")
     pool_flags.add(
         serve.add_argument_group("machine"), "n_ctx", "parallel", "threads", "instances", "type_k", "type_v",
-        "share_weights",
+        "share_weights", "dtype",
         defaults={"n_ctx": f"as trained, up to {LONGEST_DEFAULT_CTX:,}", "parallel": PoolSpec.parallel},
     )  # fmt: skip
     return parser

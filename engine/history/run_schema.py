@@ -58,7 +58,7 @@ TYPES: Mapping[Part, Mapping[str, Any]] = {
     "settings": {
         **dict.fromkeys(("model", "arm", "load", "type_k", "type_v", "backend", "quantisation", "engine"), Text),
         **dict.fromkeys(("variant", "model_fn", "machine"), Text),
-        "build": Text | None,
+        **dict.fromkeys(("build", "dtype"), Text | None),
         "layout": Word,
         **dict.fromkeys(("parallel", "instances", "n_ctx", "num_prompt", "num_generated", "depth"), Count),
         **dict.fromkeys(("num_texts", "num_words"), Count),

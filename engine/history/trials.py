@@ -17,6 +17,7 @@ from engine.step_parts import INSPECTED
 
 TITLE_CHARACTERS = 200
 _VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
+_OF_FOLDERS = ("torch", "transformers")
 OUTPUT_CHARACTERS = 200  # length of the output's start that lists show
 
 
@@ -116,9 +117,9 @@ def title_of(prompt: str, messages: Sequence[Mapping[str, str]]) -> str:
     return next((line.strip()[:TITLE_CHARACTERS] for line in lines if line.strip()), "")
 
 
-def versions() -> dict[str, str]:
-    """Return the versions to record with a trial: of the packages that its result depends on, by name."""
-    return {name: _version(name) for name in _VERSIONS}
+def versions(pool: PoolSpec) -> dict[str, str]:
+    """Return the versions to record with a trial of a pool: of the packages that its result depends on, by name."""
+    return {name: _version(name) for name in (*_VERSIONS, *(_OF_FOLDERS if pool.dtype else ()))}
 
 
 @cache

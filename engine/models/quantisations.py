@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.errors import ConfigError
 from engine.files import open_regular
 from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME
 from engine.models.gguf import ModelFile
@@ -39,13 +40,23 @@ class Offer(NamedTuple):
     remark: str = ""
 
 
+def check_is_file(source: ModelFile) -> None:
+    """Raise ConfigError for a folder, which llama.cpp's quantiser does not read."""
+    if source.is_folder:
+        raise ConfigError(
+            f"{source.path.name}: is a folder of safetensors; only GGUF files are quantised. Convert it first, with "
+            "llama.cpp's convert_hf_to_gguf.py"
+        )
+
+
 def offers(source: ModelFile, *, imatrix: str | Path | None = None, may_requantise: bool = False) -> tuple[Offer, ...]:
     """Return an offer for every type that this model may be quantised to, largest first; those without a size last.
 
     imatrix: file of an importance matrix. may_requantise: see QuantiseJob. Takes up to some seconds where the
     vocabulary is large, since llama.cpp is queried for each type, in its own process. Raises ModelError for an
-    importance matrix that cannot be used, WorkerDied.
+    importance matrix that cannot be used, ConfigError for a folder, WorkerDied.
     """
+    check_is_file(source)
     matrix = Path(imatrix) if imatrix else None
     options = told_of(matrix, read_imatrix(matrix, source) if matrix else ())
     has_experts = source.whole("expert_count") > 0

@@ -14,7 +14,7 @@ from engine.errors import ConfigError, ModelError
 from engine.files import SPARE_BYTES, check_utf8, named_path, open_partial
 from engine.models.gguf import ModelFile
 from engine.models.imatrix import read_imatrix
-from engine.models.quantisations import TYPES, Offer, offer_of
+from engine.models.quantisations import TYPES, Offer, check_is_file, offer_of
 from engine.models.quantise_program import QuantiseProgram, told_of
 from engine.models.reading import read_model
 from engine.tasks import Progress, Stopped, Task
@@ -29,8 +29,8 @@ class QuantiseJob(Task[Path]):
 
     threads: of llama.cpp. imatrix: file of an importance matrix, which the types below 3 bits need. may_requantise:
     allow a source that is itself quantised, from which the result is worse than from the original. The target gets its
-    name only when it is complete; no other file is touched. Raises ConfigError for an unknown type and for an invalid
-    target: the source itself, an existing file, a missing folder, a name that does not end in .gguf.
+    name only when it is complete; no other file is touched. Raises ConfigError for a folder, an unknown type and an
+    invalid target: the source itself, an existing file, a missing folder, a name that does not end in .gguf.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class QuantiseJob(Task[Path]):
     ) -> None:
         if type_name not in TYPES:
             raise ConfigError(f"type = {type_name!r}: must be one of {', '.join(TYPES)}")
+        check_is_file(source)
         self.target = named_path(Path(target).parent) / Path(target).name  # a link is not followed
         super().__init__(self.target.name, lambda _task: self._make())
         self.source, self.type_name = source, type_name

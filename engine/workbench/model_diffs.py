@@ -14,6 +14,7 @@ from engine.files import check_room, scratch_folder
 from engine.history import TrialRecord
 from engine.llama.scoring import ScoredSteps, ScoringModel, row_bytes
 from engine.models.details import readable
+from engine.models.folder_specs import check_gguf, folder_spec
 from engine.models.gguf import ModelFile
 from engine.models.memory import check_fits
 from engine.models.reading import read_model
@@ -86,7 +87,7 @@ class DiffTask(Task[Diffed]):
             self.trial.pool, instances=1, parallel=1, n_ctx=max(len(self._ids), LEAST_CTX), n_batch=None,
             n_ubatch=self.trial.pool.resolved_n_ubatch,
         )  # fmt: skip
-        other_spec = replace(spec, **PoolOptions(**dict(self.other.settings)))  # type: ignore[typeddict-item]
+        other_spec = _other_spec(file, spec, other_file, self.other)
         num_bytes = (len(self._ids) - self._first) * row_bytes(len(self._vocabulary))
         try:
             with scratch_folder(self._settings.home, "logits") as folder:
@@ -142,6 +143,22 @@ class DiffTask(Task[Diffed]):
 
     def _teller(self, file: ModelFile, share: float) -> Callable[[float], None]:
         return lambda done: self.update(share + done / 2, f"Scoring with {readable(file.path.name)}")
+
+
+def _other_spec(file: ModelFile, spec: PoolSpec, other_file: ModelFile, other: Other) -> PoolSpec:
+    """Return the parameters of the other side: as the trial's own, and where llama.cpp is compared with transformers,
+    keys and values and attention of the same precision. Raises ConfigError for settings that it cannot have."""
+    if other_file.is_folder:
+        spec = replace(
+            spec, type_k=PoolSpec.type_k, type_v=PoolSpec.type_v, flash_attn=None, n_gpu_layers=0, load="mmap"
+        )
+    elif file.is_folder:
+        spec = replace(spec, dtype=None, flash_attn=False)
+    spec = replace(spec, **PoolOptions(**dict(other.settings)))  # type: ignore[typeddict-item]
+    if other_file.is_folder:
+        return folder_spec(other_file, spec)
+    check_gguf(spec)
+    return spec
 
 
 def _largest_change(recorded: StepTable, anew: StepTable) -> float | None:

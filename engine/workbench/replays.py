@@ -159,9 +159,10 @@ def _available(threads: int | None) -> int | None:
 
 def _computes_alike(loaded: Engine, wanted: PoolSpec) -> bool:
     """Return whether an engine is idle, computes the same logits and has room for as many tokens."""
-    names = ("type_k", "type_v", "flash_attn", "share_weights", "n_gpu_layers", "resolved_n_ubatch")
+    names = ("dtype", "type_k", "type_v", "flash_attn", "share_weights", "n_gpu_layers", "resolved_n_ubatch")
     is_alike = all(getattr(loaded.spec, name) == getattr(wanted, name) for name in names)
-    return is_alike and not loaded.num_open and loaded.spec.padded_n_ctx >= wanted.padded_n_ctx
+    needed = wanted.n_ctx if wanted.dtype else wanted.padded_n_ctx
+    return is_alike and not loaded.num_open and loaded.capabilities.n_ctx >= needed
 
 
 def num_before(trial: TrialRecord) -> int:
@@ -184,7 +185,7 @@ def _remarks(trial: TrialRecord) -> Iterator[str]:
             f"Recorded with {counted(completion.timings.num_cached, 'token')} of a cached prefix, which moves logits; "
             "the replay computes all tokens."
         )
-    now = versions()
+    now = versions(trial.pool)
     for name, version in trial.versions.items():
         if name != "logitbench" and now.get(name, version) != version:
             yield f"Recorded with {name} {version}, replayed with {now[name]}."

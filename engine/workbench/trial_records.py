@@ -46,7 +46,7 @@ def record_of(trial: Trial) -> TrialRecord:
         request=replace(draft.request, watched=()),  # which the history does not keep
         pool=trial.pool,
         model=trial.model,
-        versions=versions(),
+        versions=versions(trial.pool),
         completion=completion,
         parent=trial.parent,
         label=trial.label,

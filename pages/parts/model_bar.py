@@ -10,9 +10,10 @@ from engine.files import expanded_path
 from engine.machine.fingerprint import fingerprint
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
+from engine.models.folder_specs import folder_dtype
 from engine.models.memory import copied_weights
 from engine.protocol import Engine, WorkerInfo
-from engine.specs import PoolSpec
+from engine.specs import DTYPES, PoolSpec
 from engine.units import counted, parameters, quantity
 from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
@@ -102,9 +103,16 @@ def _loading(bench: Workbench) -> None:
         st.rerun()
     name = state.file.name if state.file else state.path.name if state.path else ""
     st.markdown(f"**{plain(readable(name))}**")
-    text = "Loading" if state.progress else "Opening the file and, once for each quantisation, timing weight layouts"
-    st.progress(min(state.progress or 0.0, 1.0), text=text)
+    st.progress(min(state.progress or 0.0, 1.0), text=_loading_text(state))
     st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.model_manager.eject)
+
+
+def _loading_text(state: ModelState) -> str:
+    if state.progress:
+        return "Loading"
+    if state.file is not None and state.file.is_folder:
+        return "Starting PyTorch and reading the weights"
+    return "Opening the file and, once for each quantisation, timing weight layouts"
 
 
 @st.fragment(run_every=WHILE_MEASURING_S)
@@ -116,7 +124,8 @@ def _making_room(bench: Workbench) -> None:
 
 def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
-    facts = f"{parameters(file.num_parameters)} parameters · {file.quantisation} · {size(file.size)}"
+    kind = f"{engine.spec.dtype} by transformers" if file.is_folder else file.quantisation
+    facts = f"{parameters(file.num_parameters)} parameters · {kind} · {size(file.size)}"
     st.caption(f"{plain(facts)}  \ncontext {engine.capabilities.n_ctx:,} · {plain(threads_text(engine))}")
     if state.path == embedded_model():
         st.caption(DEMONSTRATION)
@@ -181,7 +190,9 @@ def _from_library(state: ModelState) -> Path | None:
 
 
 def _from_path() -> Path | None:
-    text = st.text_input("Path of a GGUF file", key="pick_path", placeholder="/models/name.gguf")
+    text = st.text_input(
+        "Path of a GGUF file, or of a folder of safetensors", key="pick_path", placeholder="/models/name.gguf"
+    )
     return expanded_path(text.strip()) if text.strip() else None
 
 
@@ -214,16 +225,30 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
                 placeholder="adaptive" if name == "threads" else None,
             )
             for name, label in FIELDS.items()
+            if not (file.is_folder and name == "n_gpu_layers")
         }  # fmt: skip
-        values["share_weights"] = st.selectbox(
-            "Weights", list(LAYOUTS), index=list(LAYOUTS).index(spec.share_weights), format_func=LAYOUTS.__getitem__,
-            help="Automatic: the layout that this machine computes faster, measured once for each quantisation. "
-            "Repacked: each instance has its own copy. As in the file: all instances share one",
-        )  # fmt: skip
+        if file.is_folder:
+            values["dtype"] = _dtype(file, spec)
+        else:
+            values["share_weights"] = st.selectbox(
+                "Weights", list(LAYOUTS), index=list(LAYOUTS).index(spec.share_weights),
+                format_func=LAYOUTS.__getitem__,
+                help="Automatic: the layout that this machine computes faster, measured once for each quantisation. "
+                "Repacked: each instance has its own copy. As in the file: all instances share one",
+            )  # fmt: skip
     try:
         return PoolSpec.from_dict({**spec.to_dict(), **values})
     except ConfigError as error:
         raise ConfigError(told_of(error, FIELDS)) from error
+
+
+def _dtype(file: ModelFile, spec: PoolSpec) -> str:
+    """Draw and return the type of a folder's weights."""
+    return st.selectbox(
+        "Weights", DTYPES, index=DTYPES.index(folder_dtype(file, spec)), key="pick_dtype",
+        help=f"Type of weights, keys, values and arithmetic; the folder has {file.quantisation}. bfloat16 takes half "
+        "the memory and has 8 bits of precision",
+    )  # fmt: skip
 
 
 @st.dialog("This machine", width="medium", on_dismiss=_close)
@@ -239,6 +264,8 @@ def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
     st.caption(plain(f"{cores} of {machine['threads']} available · {size(machine['memory_bytes'])} of memory"))
     st.caption(plain(machine_limits(limits) if limits else "Machine limits not measured yet: see Benchmark."))
     layout = f"weights {LAYOUTS[bool(engine.spec.share_weights) or not copied_weights(file)]}"
+    if file.is_folder:
+        layout = f"{engine.spec.dtype} by transformers"
     st.caption(f"{file.architecture} {file.quantisation} · {layout} · loaded in {quantity(engine.startup.load_s, 's')}")
     figures: dict[int, dict[str, float]] = {}
     try:

@@ -8,7 +8,7 @@ from engine.bench.planning.axis import Axis, values_of
 from engine.bench.planning.plan import ARMS, Question
 from engine.embedding.backends import KINDS
 from engine.errors import ConfigError, quoted
-from engine.specs import KV_TYPES
+from engine.specs import DTYPES, KV_TYPES
 
 AXES = (
     Axis(
@@ -92,6 +92,16 @@ AXES = (
     Axis(
         "n_gpu_layers", "Layers on the GPU", "{} layer{s} on the GPU", "layers offloaded to the GPU; -1: all", "layers"
     ),
+    Axis(
+        "dtype",
+        "Weight type",
+        "weights {}",
+        "type of weights and arithmetic of a folder of safetensors; auto: the folder's own",
+        kind="choice",
+        choices=DTYPES,
+        unset="auto",
+        changes_answers=True,
+    ),
     Axis("num_prompt", "Prompt", "prompt {}", "random tokens per prompt", "tokens", "workload"),
     Axis("num_generated", "Generated", "{} generated", "tokens generated per prompt", "tokens", "workload"),
     Axis("depth", "Depth", "depth {}", "tokens already in the context when timing starts", "tokens", "workload"),
@@ -105,7 +115,7 @@ AXES = (
         "workload",
         kind="real",
     ),
-    Axis("model", "Model", "{}", "GGUF file", where="cell", kind="path", changes_answers=True),
+    Axis("model", "Model", "{}", "GGUF file or folder of safetensors", where="cell", kind="path", changes_answers=True),
     Axis(
         "build",
         "llama.cpp build",

@@ -151,7 +151,8 @@ def _model(bench: Workbench) -> None:
     st.selectbox(
         "Model", [path for path in paths if path], key=PREFIX + "model", persist_state="session",
         format_func=lambda path: _file_name(path, found.get(path)),
-        accept_new_options=True, help="A model file found on this machine, or the path of any GGUF file",
+        accept_new_options=True,
+        help="A model found on this machine, or the path of any GGUF file or folder of safetensors",
     )  # fmt: skip
 
 

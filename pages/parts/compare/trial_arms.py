@@ -101,7 +101,7 @@ def _model(bench: Workbench, number: int) -> None:
     st.selectbox(
         "Model", list(known), key=_key(number, "model"), format_func=lambda path: known.get(path, path),
         accept_new_options=True, persist_state="session",
-        help="Or enter the path of a GGUF file. Other models are loaded one at a time.",
+        help="Or enter the path of a GGUF file or a folder of safetensors. Other models are loaded one at a time.",
     )  # fmt: skip
 
 

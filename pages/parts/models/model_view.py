@@ -63,17 +63,18 @@ def _head(bench: Workbench, file: ModelFile) -> None:
             "Load", type="primary", key="model_load", disabled=not needed.fits or bench.model.has_loaded(file.path),
             on_click=bench.model_manager.load, args=(file.path,), help="Replaces the model in the model bar",
         )  # fmt: skip
-        for view in (place.FIT, place.QUANTISE):
+        for view in (place.FIT,) if file.is_folder else (place.FIT, place.QUANTISE):
             st.button(place.VIEWS[view], key=f"model_{view}", on_click=partial(place.go, view, file.path))
         _hash(file)
 
 
 def _hash(file: ModelFile) -> None:
-    """Draw the SHA-256 of the file if it is known, else a button that computes it."""
-    known = known_hashes([file.path]).get(file.path)
-    told = "Reads the whole file: a few seconds per gigabyte"
+    """Draw the SHA-256 of the file if it is known, else a button that computes it; of a folder, that of all its
+    files."""
+    known = None if file.is_folder else known_hashes([file.path]).get(file.path)
+    told = f"Reads the whole {'folder' if file.is_folder else 'file'}: a few seconds per gigabyte"
     if known is None and st.button("SHA-256", type="tertiary", key="model_hash", help=told):
-        with st.spinner("Reading the file"):
+        with st.spinner(f"Reading the {'folder' if file.is_folder else 'file'}"):
             known = model_hash(file.path)
     if known is not None:
         st.caption(f"SHA-256 {known}")

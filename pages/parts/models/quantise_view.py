@@ -42,7 +42,7 @@ HELPS = {
 def show(bench: Workbench) -> None:
     """Draw the model, the types, and the actions on them."""
     file_task.show(bench)
-    files = place.models()
+    files = {path: file for path, file in place.models().items() if not file.is_folder}
     source = _source(bench, files)
     if source is not None:
         _types(bench, source)

@@ -113,7 +113,7 @@ def test_words_of_a_label() -> None:
 
 
 def test_only_some_axes_change_what_the_model_answers() -> None:
-    assert {axis.name for axis in AXES if axis.changes_answers} == {"flash_attn", "type_k", "type_v", "model"}
+    assert {axis.name for axis in AXES if axis.changes_answers} == {"flash_attn", "type_k", "type_v", "dtype", "model"}
 
 
 def test_layouts_are_resolved_for_this_machine() -> None:

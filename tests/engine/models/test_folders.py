@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from engine.errors import ModelError
+from engine.errors import ConfigError, ModelError
 from engine.models.folders import is_model_folder
 from engine.models.identity import model_hash
 from engine.models.library import BrokenFile, find_model, list_models
 from engine.models.memory import estimate
+from engine.models.quantisations import offers
+from engine.models.quantise import QuantiseJob
 from engine.models.reading import read_model
 from engine.models.safetensors import read_tensors
 from engine.pool.pool import Pool
@@ -117,6 +119,13 @@ def test_the_estimate_covers_what_a_worker_takes(story_folder: Path) -> None:
         used = pool.measure(60)[0]["pss_bytes"]
         needed = estimate(pool.file, pool.spec)
     assert 0.7 * used < needed.total < 1.5 * used
+
+
+def test_a_folder_is_not_quantised(story_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only GGUF files are quantised"):
+        offers(read_model(story_folder))
+    with pytest.raises(ConfigError, match="convert_hf_to_gguf"):
+        QuantiseJob(read_model(story_folder), "Q4_0", tmp_path / "x.gguf", threads=1)
 
 
 def without(name: str) -> Callable[[Path], object]:

@@ -10,7 +10,6 @@ import pytest
 from engine.errors import ConfigError
 from engine.llama.scoring import ScoredSteps, ScoringModel
 from engine.models.folder_specs import folder_spec
-from engine.models.quantise import QuantiseJob
 from engine.models.reading import read_model
 from engine.models.tokenizer import Tokenizer
 from engine.opening import open_engine
@@ -26,13 +25,6 @@ TEXTS = {
     "bytes": 'The 12,345 quick brown foxes! Été 🦊 naïve\n\n\t"No," she said  </s> twice.',
     "repeated": "a" * 300,
 }
-
-
-@pytest.fixture(scope="module")
-def float_model(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model that ships as a GGUF file of 32-bit floats."""
-    path = tmp_path_factory.mktemp("float") / "story-F32.gguf"
-    return QuantiseJob(read_model(story_model), "F32", path, threads=1, may_requantise=True).start().result(60)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def recorded(pool: Pool, job: Job) -> TrialRecord:
         request=job.request,
         pool=pool.spec,
         model=identity_of(pool),
-        versions=versions(),
+        versions=versions(pool.spec),
         completion=job.result(60),
     )
 

@@ -75,6 +75,26 @@ def test_another_type_of_keys_and_values(trial: TrialRecord) -> None:
     assert found.file == found.other_file
 
 
+def test_a_folder_is_compared_with_a_file_of_the_same_network(
+    trial: TrialRecord, story_folder: Path, story_model: Path
+) -> None:
+    found = compared(trial, Other(story_folder))
+    assert 0 < found.diff.kl_mean < 1e-2  # the file's matrices have eight bits
+    assert (found.spec.dtype, found.other_spec.dtype, found.other_spec.type_k) == (None, "float32", "f32")
+    refused(trial, Other(story_folder, (("type_k", "q8_0"), ("type_v", "q8_0"))), "have its dtype")
+    refused(trial, Other(story_model, (("dtype", "bfloat16"),)), "is for a folder")
+
+
+def test_a_trial_of_a_folder_is_compared_with_other_precisions(story_folder: Path, float_model: Path) -> None:
+    with Pool(story_folder, parallel=1, n_ctx=512, threads=1) as opened:
+        trial = make_recorded(opened, max_tokens=20)
+    found = compared(trial, Other(float_model))
+    assert found.diff.kl_mean < 1e-6 and np.abs(found.diff.change).max() < 1e-3
+    assert (found.other_spec.type_k, found.other_spec.flash_attn, found.other_spec.dtype) == ("f32", False, None)
+    half = compared(trial, Other(settings=(("dtype", "bfloat16"),)))
+    assert half.diff.kl_mean > found.diff.kl_mean
+
+
 def test_a_scored_prompt_is_compared_from_its_second_token(pool: Pool, quantised_model: Path) -> None:
     trial = make_recorded(pool, max_tokens=0, prompt_logprobs=True)
     diff = compared(trial, Other(quantised_model)).diff
