@@ -75,6 +75,7 @@ def _lines(done: Diffed, limit: int) -> Iterator[str]:
     diff = done.diff
     yield diff.sentence
     yield f"perplexity {significant(diff.perplexity, 4)} and {significant(diff.other_perplexity, 4)}"
+    yield f"largest change of a log-probability {significant(diff.change_max)} nats"
     yield f"first: {_side(done.file, done.spec)}"
     yield f"other: {_side(done.other_file, done.other_spec)}"
     if done.moved is not None:
@@ -113,6 +114,7 @@ def _plain(trial: TrialRecord, done: Diffed) -> Given:
         "kl_mean": figure(diff.kl_mean),
         "kl_mean_bits": figure(diff.kl_mean / math.log(2)),
         "kl_max": figure(diff.kl_max),
+        "change_max": figure(diff.change_max),
         "first_flip": diff.first_flip,
         "num_flips": diff.num_flips,
         "recorded_change": figure(done.moved),

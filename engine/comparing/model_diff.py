@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from engine.errors import quoted
 from engine.steps import StepTable
-from engine.units import counted, significant
+from engine.units import counted, exact, significant
 from engine.vocabulary import Vocabulary, readable
 
 CONTEXT_TOKENS = 12
 """Tokens before a changed one that are shown with it."""
+
+ROUNDING = 1e-6
+"""Nats: two ways to compute the same network in 32-bit floats differ by less, mean over a text."""
 
 Figures = npt.NDArray[np.float64]
 
@@ -87,6 +90,11 @@ class ModelDiff:
         return float(self.kl.max())
 
     @property
+    def change_max(self) -> float:
+        """Largest change of a log-probability, up or down, in nats."""
+        return float(np.abs(self.change).max())
+
+    @property
     def perplexity(self) -> float:
         """Perplexity of the tokens by the first model."""
         return _perplexity(self.steps)
@@ -102,7 +110,7 @@ class ModelDiff:
         tokens = counted(len(self.steps), "prompt token" if self.is_prompt else "token")
         if not self.kl.any():
             return f"No difference: both distributions are the same at all {tokens}."
-        kl = f"{significant(self.kl_mean)} nats ({significant(self.kl_mean / math.log(2))} bits) per token"
+        kl = f"{told_kl(self.kl_mean)} nats ({told_kl(self.kl_mean / math.log(2))} bits) per token"
         if self.first_flip is None:
             return f"KL {kl}; the most probable token is the same at all {tokens}."
         return (
@@ -138,6 +146,11 @@ class ModelDiff:
             )
             for at in positions
         ]
+
+
+def told_kl(value: float) -> str:
+    """Return a KL divergence for people: one of rounding errors alone by its bound, as its zeros cannot be counted."""
+    return f"below {exact(ROUNDING)}" if 0 < value < ROUNDING else significant(value)
 
 
 def _perplexity(steps: StepTable) -> float:

@@ -22,6 +22,7 @@ def facts(file: ModelFile) -> dict[str, Any]:
         "size": file.size,
         "num_files": file.parts,
         "quantisation": file.quantisation,
+        "engine": file.engine,
         "num_parameters": file.num_parameters,
         "n_ctx_train": file.n_ctx_train,
         "n_vocab": file.n_vocab,

@@ -53,6 +53,11 @@ class ModelFile:
         return bool(self.folder_files)
 
     @property
+    def engine(self) -> str:
+        """Name of what runs it: "llama.cpp" or "transformers"."""
+        return "transformers" if self.is_folder else "llama.cpp"
+
+    @property
     def is_synthetic(self) -> bool:
         """True for models of random weights, generated to measure speed."""
         return self.metadata.get("logitbench.synthetic") is True

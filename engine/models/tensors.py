@@ -9,7 +9,8 @@ from typing import Any
 from engine.models.gguf import ModelFile
 from engine.models.header import TensorInfo
 
-_LAYER = re.compile(r"(^|\.)blk\.\d+\.")
+_LAYER = re.compile(r"(^|\.)(?:blk|layers|h)\.\d+\.")
+"""Part of a tensor's name that numbers its layer: blk in GGUF files, the others in folders."""
 
 
 @dataclass(frozen=True)

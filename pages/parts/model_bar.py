@@ -37,6 +37,7 @@ FIELDS = {
     "threads": "Threads",
     "n_gpu_layers": "GPU layers",
 }
+ADAPTIVE = "adaptive, the fastest number at the moment, up to all cores"
 LAYOUTS = {None: "automatic", False: "repacked", True: "as in the file"}
 DEMONSTRATION = "A demonstration model trained on old public-domain tales: its English sentences make little sense."
 
@@ -177,9 +178,7 @@ def _from_library(state: ModelState) -> Path | None:
     """Draw the models of all folders, the loaded one preselected; return the chosen path."""
     entries = place.library()
     usable = {entry.file.path: (entry, entry.file) for entry in entries if isinstance(entry.file, ModelFile)}
-    labels = distinct(
-        {path: f"{entry.name} · {file.quantisation} · {size(file.size)}" for path, (entry, file) in usable.items()}
-    )
+    labels = distinct({path: f"{entry.name} · {place.facts_of(file)}" for path, (entry, file) in usable.items()})
     chosen = st.selectbox(
         "Model", list(labels), index=list(labels).index(state.path) if state.path in labels else 0,
         format_func=labels.__getitem__, key="pick_file",
@@ -214,7 +213,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
         "n_ctx": f"Tokens per sequence; the model was trained with {file.n_ctx_train:,}",
         "parallel": "Trials that run in parallel in each instance",
         "instances": "Worker processes with this model",
-        "threads": "Per instance; empty: adaptive, the fastest number at the moment, up to all cores",
+        "threads": f"Per instance; empty: {'all cores' if file.is_folder else ADAPTIVE}",
         "n_gpu_layers": "Needs a GPU build; -1: all layers",
     }
     # No field has bounds: Streamlit would show a value beyond them but keep the previous one, which would be loaded.
@@ -222,7 +221,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
         values = {
             name: st.number_input(
                 label, value=getattr(spec, name), step=256 if name == "n_ctx" else 1, help=helps[name],
-                placeholder="adaptive" if name == "threads" else None,
+                placeholder=("all cores" if file.is_folder else "adaptive") if name == "threads" else None,
             )
             for name, label in FIELDS.items()
             if not (file.is_folder and name == "n_gpu_layers")

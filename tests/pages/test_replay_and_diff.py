@@ -149,7 +149,13 @@ def test_it_gives_figures_and_what_the_strip_shows(bench: Workbench, trial: Live
     at.run()
     assert not at.main.error
     metrics = {metric.label: metric.value for metric in at.main.metric}
-    assert metrics.keys() == {"KL per token", "in bits", "First greedy flip", "Perplexity, own → other"}
+    assert list(metrics) == [
+        "KL per token",
+        "in bits",
+        "Largest change",
+        "First greedy flip",
+        "Perplexity, own → other",
+    ]
     assert metrics["KL per token"].endswith(" nats") and metrics["in bits"].endswith(" bits")
     assert at.button(key="lab_diff_start").label == "Compare again"
     change = diff_view.change(asked(bench, trial, quantised))

@@ -101,6 +101,7 @@ def frame(models: Sequence[LibraryModel]) -> pd.DataFrame:
         **number_columns.scaled(IN_MEMORY, "", [model.resident for model in models]),
         **number_columns.scaled(SPEED, "tok/s", [speed and speed.decode_per_s for speed in speeds]),
         "source of speed": [speed and speed.provenance for speed in speeds],
+        "engine": [file.engine for file in files],
         "architecture": [one_line(file.architecture) for file in files],
         "trained context": [file.n_ctx_train for file in files],
         "vocabulary": [file.n_vocab for file in files],

@@ -65,9 +65,12 @@ def models() -> dict[str, ModelFile]:
 
 def labels(files: Mapping[str, ModelFile]) -> dict[str, str]:
     """Return the labels of models in a list of choices."""
-    return distinct(
-        {path: f"{file.name} · {file.quantisation} · {quantity(file.size, 'B')}" for path, file in files.items()}
-    )
+    return distinct({path: f"{readable(file.name)} · {facts_of(file)}" for path, file in files.items()})
+
+
+def facts_of(file: ModelFile) -> str:
+    """Return quantisation and size of a model, and that it is a folder, as in a list of choices."""
+    return f"{file.quantisation} · {quantity(file.size, 'B')}{' · folder' if file.is_folder else ''}"
 
 
 def at_first(bench: Workbench, files: Mapping[str, ModelFile]) -> str | None:

@@ -5,6 +5,7 @@ from functools import partial
 
 import streamlit as st
 
+from engine.comparing.model_diff import told_kl
 from engine.models import ModelFile
 from engine.models.details import readable
 from engine.specs import KV_TYPES, PoolSpec
@@ -25,6 +26,7 @@ KL_HELP = (
     "Kullback–Leibler divergence of the other model from the trial's own at each token, over the whole vocabulary, "
     "given the same tokens before it"
 )
+CHANGE_HELP = "Largest difference of a token's log-probability between the two models, up or down"
 FLIP_HELP = "First token before which the most probable token of the two models differs"
 PERPLEXITY_HELP = "exp of the mean surprise of the compared tokens, in nats"
 
@@ -111,8 +113,9 @@ def _figures(found: Diffed) -> None:
     st.subheader(plain(diff.sentence), anchor=False)
     with st.container(horizontal=True, gap="large"):
         bits = diff.kl_mean / math.log(2)
-        st.metric("KL per token", f"{significant(diff.kl_mean)} nats", help=KL_HELP, width="content")
-        st.metric("in bits", f"{significant(bits)} bits", help=KL_HELP, width="content")
+        st.metric("KL per token", f"{told_kl(diff.kl_mean)} nats", help=KL_HELP, width="content")
+        st.metric("in bits", f"{told_kl(bits)} bits", help=KL_HELP, width="content")
+        st.metric("Largest change", f"{significant(diff.change_max)} nats", help=CHANGE_HELP, width="content")
         flip = "none" if diff.first_flip is None else f"token {diff.first_flip + 1:,}"
         st.metric("First greedy flip", flip, help=FLIP_HELP, width="content")
         both = f"{significant(diff.perplexity, 3)} → {significant(diff.other_perplexity, 3)}"

@@ -130,6 +130,7 @@ def test_each_model_is_listed_once_with_its_place_and_its_hash(tmp_path: Path) -
         "size": path.stat().st_size,
         "num_files": 1,
         "quantisation": "Q8_0",
+        "engine": "llama.cpp",
         "num_parameters": 256,
         "n_ctx_train": 128,
         "n_vocab": 3,
