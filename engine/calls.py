@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
-from engine.backends.address import checked_address, key_of
+from engine.backends.connecting import connect_to
 from engine.embedding.pool import EmbeddingPool, warn_of_cut
 from engine.embedding.specs import EmbedOptions, EmbedSpec
 from engine.errors import ConfigError
@@ -132,7 +132,4 @@ def connect(
     at once, by default as many as the server says, else 8. `capabilities` has what the server tells of a token; figures
     that it does not tell are None. Raises ConfigError, ServerFailed where it cannot be reached or used.
     """
-    from engine.backends.openai_server import ServerEngine  # its HTTP client takes a tenth of the engine's import
-
-    address = checked_address(url)
-    return ServerEngine.connect(address, model or "", key_of(api_key_env), num_sequences)
+    return connect_to(url, model or "", api_key_env, num_sequences)

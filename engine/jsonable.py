@@ -76,6 +76,7 @@ def step_to_dict(step: TokenStep) -> dict[str, Any]:
         "is_forced": step.is_forced,
         "is_resampled": step.is_resampled,
         "top": [candidate_to_dict(candidate) for candidate in step.top],
+        **({"shares_moment": True} if step.shares_moment else {}),
         **({"stages": [stage_to_dict(stage) for stage in step.stages]} if step.stages else {}),
         **({"forbidden": list(step.forbidden)} if step.forbidden else {}),
         **({"watched": [watched_to_dict(word) for word in step.watched]} if step.watched else {}),

@@ -1,7 +1,9 @@
-"""Opening of engines: the only place that decides what runs a model; so far always a pool of worker processes."""
+"""Opening of engines: the only place that decides what runs a model: a pool of worker processes, or a server."""
 
 from collections.abc import Callable
 
+from engine.backends.address import is_address
+from engine.backends.connecting import known_at, open_known
 from engine.pool.pool import Pool
 from engine.protocol import Engine
 from engine.specs import PoolSpec
@@ -15,5 +17,10 @@ def open_engine(
     on_progress: Callable[[float], object] | None = None,
     on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
 ) -> Engine:
-    """Load `model` and return the engine that runs it; engine.Pool documents the parameters and the errors."""
+    """Load `model` and return the engine that runs it; engine.Pool documents the parameters and the errors.
+
+    model: a path, or the address of a known engine, of whose parameters only `parallel` counts: requests at once.
+    """
+    if is_address(model):
+        return open_known(known_at(model), spec.parallel)
     return Pool(model, build=build, on_progress=on_progress, on_opening=on_opening, **spec.to_dict())

@@ -12,6 +12,7 @@ from engine.step_parts import (
     FORCED,
     INSPECTED,
     RESAMPLED,
+    SHARED_MOMENT,
     Candidate,
     Floats,
     Ints,
@@ -324,6 +325,11 @@ class TokenStep:
     def is_resampled(self) -> bool:
         """True where the grammar rejected the first draw and the sampler chain ran again."""
         return bool(self._table.records["flags"][self._index] & RESAMPLED)
+
+    @property
+    def shares_moment(self) -> bool:
+        """True where it came together with the token before it, so that its time is not its own."""
+        return bool(self._table.records["flags"][self._index] & SHARED_MOMENT)
 
     @property
     def top(self) -> list[Candidate]:

@@ -31,6 +31,7 @@ OTHERS = {
     "cost": "estimate what a job costs on rented machines",
     "diff": "compare a saved trial's tokens with another model or setting",
     "embed": "embed the texts of a file",
+    "engines": "add and check servers with an OpenAI-compatible API",
     "history": "list, show, export and import saved runs and trials",
     "models": "find, inspect, download, check and quantise models",
     "serve": "answer other programs through an OpenAI-compatible API",

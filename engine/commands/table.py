@@ -68,7 +68,8 @@ def _figures(step: TokenStep) -> str:
     if step.logprob is None:
         return ""
     drawn = "" if step.p_final is None else _percent(step.p_final)
-    return f"{percent_of(step.logprob):>7} {step.rank:>6,} {-step.logprob / math.log(2):>6.2f} {drawn:>7}"
+    rank = "" if step.rank is None else f"{step.rank:,}"
+    return f"{percent_of(step.logprob):>7} {rank:>6} {-step.logprob / math.log(2):>6.2f} {drawn:>7}"
 
 
 def _candidate(candidate: Candidate, *, is_drawn: bool) -> str:

@@ -6,10 +6,11 @@ from engine.history.reading import open_to_read, write_snapshot
 from engine.history.run_file import read_run, run_bytes, run_from_bytes, write_run
 from engine.history.runs import Profile, Runs
 from engine.history.store import History
-from engine.history.trials import ModelIdentity, TrialLabel, TrialRecord, TrialSummary
+from engine.history.trials import EngineIdentity, ModelIdentity, TrialLabel, TrialRecord, TrialSummary
 
 __all__ = [
     "INBOX",
+    "EngineIdentity",
     "History",
     "Imported",
     "Inbox",

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.history.checks import stored_time
-from engine.history.trials import ModelIdentity, TrialRecord, TrialSummary
+from engine.history.trials import EngineIdentity, ModelIdentity, TrialRecord, TrialSummary
 from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.results import Completion, Timings, is_context_full
 from engine.specs import PoolSpec, Request, Sampling
@@ -56,6 +56,8 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
         **completion.timings._asdict(),
         "mean_surprise_bits": trial.mean_surprise_bits,
         "unknown_fields": list(trial.unknown_fields) or None,
+        **_engine_columns(trial.engine),
+        "client": trial.client or None,
     }
 
 
@@ -86,7 +88,22 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
         parent=str(row["parent"]) if row["parent"] else None,
         label=row["label"],
         unknown_fields=tuple(row["unknown_fields"] or ()),
+        engine=_engine_of(row),
+        client=row["client"] or "",
     )
+
+
+def _engine_columns(engine: EngineIdentity | None) -> dict[str, str | None]:
+    if engine is None:
+        return {"engine": None, "logprobs_of": None}
+    told = {"name": engine.name, "url": engine.url, "dialect": engine.dialect}
+    return {"engine": _json(told), "logprobs_of": engine.logprobs_of}
+
+
+def _engine_of(row: dict[str, Any]) -> EngineIdentity | None:
+    if not row["engine"]:
+        return None
+    return EngineIdentity(**msgspec.json.decode(row["engine"], type=dict[str, str]), logprobs_of=row["logprobs_of"])
 
 
 def stages_in(row: dict[str, Any]) -> tuple[str, ...]:
@@ -215,7 +232,7 @@ def _rows(pieces: Sequence[_Piece]) -> pa.Table:
         column = np.ascontiguousarray(records[name])
         is_missing = np.isnan(column) if column.dtype.kind == "f" else np.zeros(len(records), bool)
         if name in _INSPECTED_FIGURES:
-            is_missing = is_missing | ~is_inspected
+            is_missing = is_missing | ~is_inspected | (column == 0 if name == "rank" else False)
         columns[name] = pa.array(column, mask=is_missing)
     return pa.table(columns)
 

@@ -75,6 +75,8 @@ def _trial(trial: TrialRecord) -> dict[str, Any]:
         "model": {**vars(trial.model), "path": PurePath(trial.model.path).name},
         "versions": trial.versions,
         "unknown_fields": trial.unknown_fields,
+        "engine": trial.engine and {**vars(trial.engine), "url": ""},
+        "client": trial.client,
         "completion": _object({**completion, **steps}),
         "tokenizer": trial.completion.steps.vocabulary.hash,
     }

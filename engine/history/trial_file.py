@@ -13,8 +13,9 @@ import numpy as np
 from engine.files import read_regular
 from engine.history.columns import step_rows
 from engine.history.step_checks import checked_steps
-from engine.history.trials import ModelIdentity, TrialRecord
+from engine.history.trials import EngineIdentity, ModelIdentity, TrialRecord
 from engine.jsonable import spec_from_dict, spec_to_dict
+from engine.protocol import LogprobsOf
 from engine.results import Completion, FinishReason, Timings, is_context_full
 from engine.specs import MAX_RECORDED, PoolSpec, Request, Sampling
 from engine.stages import stages_of
@@ -102,6 +103,24 @@ class ModelPart(Part, frozen=True):
     num_parameters: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
+class EnginePart(Part, frozen=True):
+    """Serialised EngineIdentity."""
+
+    name: str
+    url: str
+    dialect: str
+    logprobs_of: LogprobsOf
+
+    @classmethod
+    def of(cls, engine: EngineIdentity | None) -> Self | None:
+        """Return the part for an engine, None for none."""
+        return None if engine is None else cls(**vars(engine))
+
+    def read(self) -> EngineIdentity:
+        """Return the engine. Raises ConfigError for texts beyond their limits."""
+        return EngineIdentity(**msgspec.structs.asdict(self))
+
+
 class TimingsPart(Part, frozen=True):
     """Serialised Timings."""
 
@@ -138,6 +157,8 @@ class TrialPart(Part, frozen=True, kw_only=True):
     timings: TimingsPart
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
     unknown_fields: tuple[str, ...] = ()
+    engine: EnginePart | None = None
+    client: str = ""
 
     @classmethod
     def of(cls, trial: TrialRecord, **further: Any) -> Self:
@@ -162,6 +183,8 @@ class TrialPart(Part, frozen=True, kw_only=True):
             timings=TimingsPart(**completion.timings._asdict()),
             seed=completion.seed,
             unknown_fields=trial.unknown_fields,
+            engine=EnginePart.of(trial.engine),
+            client=trial.client,
             **further,
         )
 
@@ -195,6 +218,8 @@ class TrialPart(Part, frozen=True, kw_only=True):
             parent=self.parent,
             label=self.label,
             unknown_fields=self.unknown_fields,
+            engine=None if self.engine is None else self.engine.read(),
+            client=self.client,
         )
 
 

@@ -19,13 +19,13 @@ from engine.history.columns import step_rows
 from engine.history.export import FAMILY_FORMAT, TRIAL_FORMAT, VERSION
 from engine.history.families import MOST_MEMBERS
 from engine.history.step_checks import checked_steps
-from engine.history.trial_file import FORMAT, Count, ModelPart, Part, TimingsPart, TokenizerPart, TrialPart
+from engine.history.trial_file import FORMAT, Count, EnginePart, ModelPart, Part, TimingsPart, TokenizerPart, TrialPart
 from engine.history.trials import TrialRecord, as_uuid
 from engine.jsonable import spec_from_dict
 from engine.results import FinishReason
 from engine.specs import MAX_RECORDED, MAX_WATCHED, Request, Sampling
 from engine.stages import FORBIDDEN, MAX_STAGES, stages_of
-from engine.step_parts import FORCED, INSPECTED, RECORD, RESAMPLED, StageColumns
+from engine.step_parts import FORCED, INSPECTED, RECORD, RESAMPLED, SHARED_MOMENT, StageColumns
 from engine.steps import StepTable
 from engine.vocabulary import Vocabulary
 
@@ -76,11 +76,13 @@ class _Step(Part, frozen=True):
     stages: Annotated[tuple[_Stage, ...], msgspec.Meta(max_length=MAX_STAGES)] = ()
     forbidden: Annotated[tuple[Count, ...], msgspec.Meta(max_length=MAX_RECORDED)] = ()
     watched: Annotated[tuple[_Watched, ...], msgspec.Meta(max_length=MAX_WATCHED)] = ()
+    shares_moment: bool = False
 
     @property
     def flags(self) -> int:
-        """The flags of its record. It has a rank exactly where figures were recorded."""
-        return FORCED * self.is_forced | RESAMPLED * self.is_resampled | INSPECTED * (self.rank is not None)
+        """The flags of its record. It has a log-probability exactly where figures were recorded."""
+        told = INSPECTED * (self.logprob is not None) | SHARED_MOMENT * self.shares_moment
+        return FORCED * self.is_forced | RESAMPLED * self.is_resampled | told
 
 
 class _Timings(TimingsPart, frozen=True):
@@ -115,6 +117,8 @@ class _Trial(Part, frozen=True, kw_only=True):
     unknown_fields: tuple[str, ...]
     completion: _Completion
     tokenizer: str
+    engine: EnginePart | None = None
+    client: str = ""
 
     def read(self, tokenizers: dict[str, Vocabulary]) -> TrialRecord:
         if self.tokenizer not in tokenizers:

@@ -8,14 +8,18 @@ from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from importlib.metadata import version
+from typing import get_args
 
 from engine.errors import ConfigError
 from engine.history.checks import checked_time
+from engine.protocol import LogprobsOf
 from engine.results import Completion
-from engine.specs import PoolSpec, Request, Sampling
+from engine.specs import MAX_CLIENT_CHARACTERS, PoolSpec, Request, Sampling
 from engine.step_parts import INSPECTED
+from engine.validation import plain_text
 
 TITLE_CHARACTERS = 200
+MOST_ENGINE_CHARACTERS = 500
 _VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
 _OF_FOLDERS = ("torch", "transformers")
 OUTPUT_CHARACTERS = 200  # length of the output's start that lists show
@@ -30,6 +34,26 @@ class ModelIdentity:
     hash: str
     quantisation: str
     num_parameters: int
+
+
+@dataclass(frozen=True)
+class EngineIdentity:
+    """Engine elsewhere that answered, as a record: its address may come from an import, and is not asked for that.
+
+    name: what the person calls it; url: its address; dialect: the kind of server; logprobs_of: what its
+    log-probabilities are of. Raises ConfigError for texts beyond their limits.
+    """
+
+    name: str
+    url: str
+    dialect: str
+    logprobs_of: LogprobsOf = "model"
+
+    def __post_init__(self) -> None:
+        for name in ("name", "url", "dialect"):
+            plain_text(name, getattr(self, name), MOST_ENGINE_CHARACTERS)
+        if self.logprobs_of not in get_args(LogprobsOf):
+            raise ConfigError(f"logprobs_of = {self.logprobs_of!r}: must be one of {', '.join(get_args(LogprobsOf))}")
 
 
 class TrialLabel(StrEnum):
@@ -56,7 +80,8 @@ class TrialRecord:
 
     id is a UUIDv7 as text, created_at has a time zone. messages are empty in completion mode. parent: the trial that
     this one continues or regenerates, or whose chat it takes further or changes. label: see TrialLabel. unknown_fields:
-    names of the fields of an API call that were ignored.
+    names of the fields of an API call that were ignored. engine: the engine elsewhere that answered, None for a pool.
+    client: who asked, for a call of the API.
     Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """
 
@@ -73,6 +98,8 @@ class TrialRecord:
     parent: str | None = None
     label: str = TrialLabel.RUN
     unknown_fields: tuple[str, ...] = ()
+    engine: EngineIdentity | None = None
+    client: str = ""
 
     def __post_init__(self) -> None:
         for name in ("id", "parent"):
@@ -80,6 +107,7 @@ class TrialRecord:
             if value is not None and as_uuid(value) is None:
                 raise ConfigError(f"{name} = {value!r}: must be a UUID as text")
         checked_time(self.created_at)
+        plain_text("client", self.client, MAX_CLIENT_CHARACTERS)
 
     @property
     def title(self) -> str:

@@ -3,14 +3,19 @@
 import contextlib
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from engine.backends.connecting import open_known
+from engine.backends.known import KnownEngine
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
 from engine.errors import EngineError, ModelError, PoolClosed
-from engine.history import ModelIdentity
+from engine.history import EngineIdentity, ModelIdentity
 from engine.models.folder_specs import longest_context
 from engine.models.gguf import ModelFile
 from engine.models.identity import model_hash
@@ -20,6 +25,9 @@ from engine.process.child import LOG_TAIL
 from engine.protocol import Engine, OpenEngine
 from engine.specs import PoolSpec
 from engine.workbench.machine_lease import Lease, MachineLease
+
+if TYPE_CHECKING:
+    from engine.backends.openai_server import ServerEngine
 
 LONGEST_DEFAULT_CTX = 2048
 _log = logging.getLogger(__name__)
@@ -32,20 +40,31 @@ CLOSED = "the workbench was closed while this ran: start it again, then run"
 
 @dataclass(frozen=True)
 class ModelState:
-    """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`)."""
+    """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`).
+
+    server: the engine elsewhere that is connected, None for a model `file` of this machine at `path`; answering: that
+    engine as trials record it.
+    """
 
     path: Path | None = None
+    server: KnownEngine | None = None
     file: ModelFile | None = None
     spec: PoolSpec = field(default_factory=PoolSpec)
     progress: float | None = None
     engine: Engine | None = None
     identity: ModelIdentity | None = None
+    answering: EngineIdentity | None = None
     error: EngineError | None = None
 
     @property
     def is_loading(self) -> bool:
         """True while a model loads in the background."""
         return self.progress is not None
+
+    @property
+    def name(self) -> str:
+        """Name of the file, or of the engine elsewhere; "" where nothing is chosen."""
+        return self.server.name if self.server is not None else self.path.name if self.path is not None else ""
 
     def has_loaded(self, path: Path) -> bool:
         """Return True if the engine runs this file."""
@@ -60,6 +79,16 @@ class ModelState:
         if self.is_loading:
             raise ModelError("The model is still loading, so nothing can run yet. Wait a moment, then run again.")
         raise ModelError("No model is loaded, so nothing can run. Choose one in the model bar.")
+
+
+def server_identity(engine: "ServerEngine") -> ModelIdentity:
+    """Return the identity of a model on a server: what the server says of it, as its file is not at hand."""
+    found = engine.found
+    told = "\n".join((engine.model, found.model, found.quantisation, str(found.num_parameters)))
+    name = found.model.rpartition("/")[2].removesuffix(".gguf") or found.model
+    return ModelIdentity(
+        name, engine.model, sha256(told.encode()).hexdigest(), found.quantisation, found.num_parameters
+    )
 
 
 def default_spec(file: ModelFile) -> PoolSpec:
@@ -83,11 +112,11 @@ class ModelManager:
     def state(self) -> ModelState:
         """Snapshot of the current state. An engine that ended by itself has failed."""
         with self._lock:
-            engine, path = self._state.engine, self._state.path
-            if engine is not None and engine.ending is not None and path is not None:
-                _log.warning("%s: %s", path, engine.ending)
+            engine, name = self._state.engine, self._state.name
+            if engine is not None and engine.ending is not None:
+                _log.warning("%s: %s", name, engine.ending)
                 why = str(engine.ending).partition(LOG_TAIL)[0].rstrip(".")
-                error = ModelError(f"{path.name} is no longer loaded: {why}.")
+                error = ModelError(f"{name} is no longer loaded: {why}.")
                 self._state = replace(self._state, engine=None, identity=None, error=error)
             return self._state
 
@@ -97,7 +126,15 @@ class ModelManager:
         Open jobs of the old model end with PoolClosed, and a load in progress is aborted. spec None: the default for
         the file. Raises ConfigError while a measurement has exclusive use of the machine.
         """
-        lease = self._machine.acquire(f"Loading {path.name}", "interactive")
+        self._begin(ModelState(path, spec=spec or PoolSpec(), progress=0.0), partial(self._open, path, spec))
+
+    def connect(self, server: KnownEngine) -> None:
+        """Replace the model by one on a server, in the background; as `load` otherwise."""
+        self._begin(ModelState(server=server, progress=0.0), partial(self._connect, server))
+
+    def _begin(self, state: ModelState, opening: Callable[[int], dict[str, Any]]) -> None:
+        """Begin to load what `state` names. `opening` gets the number of this load and returns the changes."""
+        lease = self._machine.acquire(f"Loading {state.name}", "interactive")
         with self._lock:
             if self._is_closed:
                 lease.release()
@@ -105,8 +142,8 @@ class ModelManager:
             self._abandon_load()
             self._number += 1
             number, old = self._number, self._state.engine
-            self._state = ModelState(path, spec=spec or PoolSpec(), progress=0.0)
-        arguments = path, spec, number, old, lease
+            self._state = state
+        arguments = state.name, opening, number, old, lease
         threading.Thread(target=self._load, args=arguments, name="logitbench-load", daemon=True).start()
 
     def load_again(self) -> None:
@@ -114,6 +151,8 @@ class ModelManager:
         state = self.state
         if state.error is not None and state.path is not None:
             self.load(state.path, state.spec if state.file is not None else None)
+        elif state.error is not None and state.server is not None:
+            self.connect(state.server)
 
     def eject(self, reason: str = EJECTED) -> None:
         """Close the engine and free its memory; a load in progress is aborted, even if it hangs.
@@ -141,19 +180,21 @@ class ModelManager:
         if timeout is not None:
             threading.Thread(target=timeout.stop, name="logitbench-abandon", daemon=True).start()
 
-    def _load(self, path: Path, spec: PoolSpec | None, number: int, old: Engine | None, lease: Lease) -> None:
+    def _load(
+        self, name: str, opening: Callable[[int], dict[str, Any]], number: int, old: Engine | None, lease: Lease
+    ) -> None:
         """Load the model and, after releasing the lease, publish the result in the state."""
         with self._one_load:
             with lease:
                 if old is not None:
                     old.close(REPLACED)
                 try:
-                    changes = self._open(path, spec, number)
+                    changes = opening(number)
                 except EngineError as error:
                     changes = {"error": error.bare()}
                 except Exception as defect:
-                    _log.exception("%s could not be loaded", path)
-                    text = f"{path.name} could not be loaded because of a defect in this program: {defect!r}."
+                    _log.exception("%s could not be loaded", name)
+                    text = f"{name} could not be loaded because of a defect in this program: {defect!r}."
                     changes = {"error": ModelError(f"{text} Choose another.")}
             if not self._show(number, progress=None, **changes) and "engine" in changes:
                 changes["engine"].close()
@@ -173,6 +214,14 @@ class ModelManager:
             timeout.begins(lambda: _abandon(engine, digest))
             identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
         return {"engine": engine, "identity": identity}
+
+    def _connect(self, server: KnownEngine, _number: int) -> dict[str, Any]:
+        """Connect to a server and return the changes of the state."""
+        engine = open_known(server)
+        answering = EngineIdentity(server.name, server.url, engine.found.dialect.name, engine.capabilities.logprobs_of)
+        return {
+            "engine": engine, "identity": server_identity(engine), "spec": engine.spec, "answering": answering,
+        }  # fmt: skip
 
     def _progress(self, number: int, progress: float) -> None:
         """Update the load progress; ignored after the load, as restarted workers report progress too."""

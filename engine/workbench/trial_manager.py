@@ -198,7 +198,8 @@ class TrialManager:
 
         `prompt` ends with the tokens of `before`, which count as generated, and then those that are `forced`.
         """
-        engine, identity = self._model_manager.state.loaded()
+        state = self._model_manager.state
+        engine, identity = state.loaded()
         if label == TrialLabel.API and not self._kept.keeps_calls:
             draft = replace(draft, is_kept=False)
         num_before = len(before.steps) if before else 0
@@ -224,7 +225,15 @@ class TrialManager:
             lease.release()
             raise
         trial = LiveTrial(
-            draft, job, engine.spec, identity, created_at=submitted, before=before, label=label, parent=parent
+            draft,
+            job,
+            engine.spec,
+            identity,
+            created_at=submitted,
+            before=before,
+            label=label,
+            parent=parent,
+            engine=state.answering,
         )
         with self._lock:
             self._forget_old()

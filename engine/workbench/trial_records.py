@@ -42,8 +42,8 @@ def record_of(trial: Trial) -> TrialRecord:
         created_at=trial.created_at,
         prompt=draft.prompt,
         messages=draft.messages,
-        sampling=draft.sampling,
-        request=replace(draft.request, watched=()),  # which the history does not keep
+        sampling=trial.sampling_in_effect,
+        request=replace(trial.request_in_effect, watched=()),  # which the history does not keep
         pool=trial.pool,
         model=trial.model,
         versions=versions(trial.pool),
@@ -51,4 +51,6 @@ def record_of(trial: Trial) -> TrialRecord:
         parent=trial.parent,
         label=trial.label,
         unknown_fields=draft.unknown_fields,
+        engine=trial.engine,
+        client=trial.client,
     )

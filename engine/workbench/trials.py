@@ -5,13 +5,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
 from engine.chat_options import ChatOptions
 from engine.errors import EngineError
-from engine.history import ModelIdentity, TrialRecord
+from engine.history import EngineIdentity, ModelIdentity, TrialRecord
 from engine.jobs import Job
 from engine.results import Completion, Timings
 from engine.specs import PoolSpec, Request, Sampling
@@ -42,7 +42,8 @@ class Trial(ABC):
     """Base of running and stored trials; counts are in tokens, times in seconds.
 
     `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, turn, edit,
-    score, compared, log or recorded), `parent` the id of the trial that it derives from.
+    score, compared, log or recorded), `parent` the id of the trial that it derives from, `engine` the engine elsewhere
+    that answered, None for a pool of this machine, `client` who asked, for a call of the API.
     """
 
     id: str
@@ -52,12 +53,24 @@ class Trial(ABC):
     parent: str | None
     model: ModelIdentity
     pool: PoolSpec
+    engine: EngineIdentity | None = None
+    client = ""
     has_neighbours = False
 
     @property
     def logit_bias(self) -> tuple[tuple[int, float], ...]:
         """Token ids with what was added to their logits, in nats; -inf bans a token."""
         return self.draft.sampling.logit_bias
+
+    @property
+    def sampling_in_effect(self) -> Sampling:
+        """Sampling that the engine was asked for: where a server lacks a sampler, that one is off."""
+        return self.draft.sampling
+
+    @property
+    def request_in_effect(self) -> Request:
+        """Request with the records that the engine makes."""
+        return self.draft.request
 
     @property
     @abstractmethod
@@ -159,7 +172,8 @@ class StoredTrial(Trial):
         self.record = record
         self.id, self.created_at = record.id, record.created_at
         self.label, self.parent = record.label, record.parent
-        self.model, self.pool = record.model, record.pool
+        self.model, self.pool, self.engine = record.model, record.pool, record.engine
+        self.client = record.client
         self.draft = Draft(
             record.prompt, record.messages, record.sampling, record.request, unknown_fields=record.unknown_fields
         )
@@ -233,7 +247,9 @@ class LiveTrial(Trial):
         before: Beginning | None = None,
         label: str = "",
         parent: str | None = None,
+        engine: EngineIdentity | None = None,
     ) -> None:
+        self.engine, self.client = engine, job.origin.client
         self.id, self.created_at = job.id, created_at
         self.draft, self.label, self.pool, self.model = draft, label, pool, model
         self.parent = before.trial_id if before else parent
@@ -274,6 +290,16 @@ class LiveTrial(Trial):
     def timings(self) -> Timings:
         """Time breakdown of this job alone; earlier generated tokens count as prompt."""
         return self.job.timings
+
+    @property
+    def sampling_in_effect(self) -> Sampling:
+        """Sampling of its job, with the seed that the draft asks for."""
+        return replace(self.job.sampling, seed=self.draft.sampling.seed)
+
+    @property
+    def request_in_effect(self) -> Request:
+        """Request of its draft, with the candidates and stages that its job records."""
+        return replace(self.draft.request, top_k=self.job.request.top_k, stages=self.job.request.stages)
 
     @property
     def queue_position(self) -> int | None:

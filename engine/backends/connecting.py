@@ -1,0 +1,36 @@
+"""Connecting to servers by their addresses, or as the known engines that a person has named."""
+
+from typing import TYPE_CHECKING
+
+from engine.backends.address import checked_address, key_of
+from engine.backends.known import KnownEngine, read_known
+from engine.errors import ConfigError
+from engine.settings import Settings
+
+if TYPE_CHECKING:
+    from engine.backends.openai_server import ServerEngine
+
+
+def connect_to(url: object, model: str, api_key_env: object, num_sequences: int | None = None) -> "ServerEngine":
+    """Return the engine on a server; engine.connect documents parameters and errors."""
+    from engine.backends.openai_server import ServerEngine  # its HTTP client takes a tenth of the engine's import
+
+    return ServerEngine.connect(checked_address(url), model, key_of(api_key_env), num_sequences)
+
+
+def open_known(engine: KnownEngine, num_sequences: int | None = None) -> "ServerEngine":
+    """Connect to a known engine. Raises ConfigError where its key is missing, ServerFailed."""
+    return connect_to(engine.url, engine.model, engine.api_key_env, num_sequences)
+
+
+def known_at(address: str) -> KnownEngine:
+    """Return the known engine at an address: its name, or its URL.
+
+    Raises ConfigError where there is none: an address that nobody added here, such as one of an import, is not asked.
+    """
+    known = read_known(Settings.from_environment().home)
+    url = checked_address(address).root
+    for one in known:
+        if one.url == url:
+            return one
+    raise ConfigError(f"{url} is not one of your engines: add it first, in the model bar or by `engines add`")
