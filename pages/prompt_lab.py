@@ -8,6 +8,7 @@ import streamlit as st
 
 from engine.errors import EngineError
 from engine.history import TrialLabel
+from engine.protocol import Capabilities
 from engine.units import counted, duration, significant
 from engine.workbench import Workbench, current
 from engine.workbench.trials import Trial, perplexity
@@ -31,6 +32,7 @@ from pages.parts.token_strip import Event, token_strip
 from pages.parts.typed_tokens import typed_tokens
 
 MORE_TOKENS = 128
+NOTHING = Capabilities(0, 0, has_chat_template=False, has_ids=False, scores_prompts=False, is_exact=False)
 SHIFT = "lab_shift"
 AWAIT_S = 1.0
 LONG_PROMPT = 64  # tokens from which on a prefix is always reused, unless the model is recurrent
@@ -75,8 +77,9 @@ def completion(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     )  # fmt: skip
     engine = bench.model.engine
     typed_tokens(
-        prompt_state.PROMPT, st.session_state[prompt_state.PROMPT], loaded=engine.model if engine else None,
-        context=engine.capabilities.n_ctx if engine else None, is_open=False,
+        prompt_state.PROMPT, st.session_state[prompt_state.PROMPT],
+        loaded=engine.model if engine and engine.capabilities.tokenizes else None,
+        context=(engine.capabilities.n_ctx or None) if engine else None, is_open=False,
     )  # fmt: skip
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         parameters(bench)
@@ -145,7 +148,8 @@ def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
 def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[Further, ...]:
     """Return the actions besides Run, given the trial on the screen."""
     ended = trial if not is_running and trial is not None and trial.completion is not None else None
-    going_on = ended if ended is not None and ended.can_continue else None
+    can = _capabilities(bench)
+    going_on = ended if ended is not None and ended.can_continue and can.has_ids else None
     generated = ended if ended is not None and ended.draft.request.max_tokens > 0 else None
     trials = bench.trials
     return (
@@ -163,9 +167,15 @@ def _further(bench: Workbench, trial: Trial | None, is_running: bool) -> tuple[F
         ),
         Further(
             "Score only", "ink_highlighter", "Only the probabilities of the prompt's own tokens; nothing is generated",
-            None if is_running else lambda: trials.score(prompt_state.draft()),
+            None if is_running or not can.scores_prompts else lambda: trials.score(prompt_state.draft()),
         ),
     )  # fmt: skip
+
+
+def _capabilities(bench: Workbench) -> Capabilities:
+    """Return what the loaded engine can do; nothing while there is none."""
+    engine = bench.model.engine
+    return engine.capabilities if engine is not None else NOTHING
 
 
 def failures(bench: Workbench) -> None:
@@ -242,8 +252,9 @@ def _after(bench: Workbench, trial: Trial) -> None:
         _moved(bench, trial)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if trial.completion is not None:
-            replay_view.button(bench, trial)
-            diff_view.button(trial)
+            if trial.engine is None:
+                replay_view.button(bench, trial)
+                diff_view.button(trial)
             share.popover(bench, trial)
             recent.actions(bench, trial)
         _copy(bench, trial)
@@ -251,7 +262,7 @@ def _after(bench: Workbench, trial: Trial) -> None:
 
 def _facts(bench: Workbench, trial: Trial) -> list[str]:
     """Return what is worth knowing of an ended trial, in words."""
-    facts = []
+    facts = [] if trial.engine is None else [f"answered by {plain(trial.engine.name)}"]
     prompt = perplexity(trial.prompt_steps)
     if prompt is not None:
         facts.append(f"prompt perplexity {prompt:,.1f}")
@@ -276,7 +287,8 @@ def _await_end(trial: Trial) -> None:
 def _moved(bench: Workbench, trial: Trial) -> None:
     """Show by how much reuse or other sequences shifted the probabilities, measured on request."""
     is_exposed = trial.timings.num_cached > 0 or trial.has_neighbours
-    if not (is_exposed and trial.draft.request.reuse_prefix and len(trial.steps) and bench.model.engine):
+    can = _capabilities(bench)
+    if not (is_exposed and trial.draft.request.reuse_prefix and len(trial.steps) and can.is_exact):
         return
     measured_id, shift = st.session_state.get(SHIFT, (None, None))
     if measured_id == trial.id:

@@ -28,6 +28,7 @@ from engine.workbench.machine_lease import Lease, MachineLease
 
 if TYPE_CHECKING:
     from engine.backends.openai_server import ServerEngine
+    from engine.backends.probing import Found
 
 LONGEST_DEFAULT_CTX = 2048
 _log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class ModelState:
     """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`).
 
     server: the engine elsewhere that is connected, None for a model `file` of this machine at `path`; answering: that
-    engine as trials record it.
+    engine as trials record it; found: what its server says of itself.
     """
 
     path: Path | None = None
@@ -54,6 +55,7 @@ class ModelState:
     engine: Engine | None = None
     identity: ModelIdentity | None = None
     answering: EngineIdentity | None = None
+    found: "Found | None" = None
     error: EngineError | None = None
 
     @property
@@ -221,6 +223,7 @@ class ModelManager:
         answering = EngineIdentity(server.name, server.url, engine.found.dialect.name, engine.capabilities.logprobs_of)
         return {
             "engine": engine, "identity": server_identity(engine), "spec": engine.spec, "answering": answering,
+            "found": engine.found,
         }  # fmt: skip
 
     def _progress(self, number: int, progress: float) -> None:

@@ -143,7 +143,8 @@ class TrialManager:
         self.engine_of(trial)
         draft = draft or trial.draft
         again = replace(draft, sampling=replace(draft.sampling, seed=random.getrandbits(31)))
-        return self._start(again, list(trial.prompt_ids), label=TrialLabel.REGENERATE, parent=trial.id)
+        prompt = list(trial.prompt_ids) or again.prompt  # a server may tell no ids
+        return self._start(again, prompt, label=TrialLabel.REGENERATE, parent=trial.id)
 
     def score(self, draft: Draft, *, after: Trial | None = None) -> LiveTrial:
         """Compute the log-probabilities of the prompt's tokens without generating any; `after` as for `render`."""

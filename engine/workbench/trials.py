@@ -18,6 +18,7 @@ from engine.specs import PoolSpec, Request, Sampling
 from engine.step_parts import StageColumns
 from engine.steps import StepTable
 
+NOT_TOLD = "not told by this server"
 Message = dict[str, str]
 
 
@@ -148,6 +149,7 @@ class Trial(ABC):
             "tok_per_s": timings.decode_per_s,
             "ttft_ms": timings.ttft_s * 1e3 if timings.num_generated else None,
             "seed": self.seed,
+            **({} if self.engine is None else {"untold": NOT_TOLD, "logprobs_of": self.engine.logprobs_of}),
         }
 
     def ending(self) -> dict[str, Any]:

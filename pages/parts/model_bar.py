@@ -17,6 +17,7 @@ from engine.specs import DTYPES, PoolSpec
 from engine.units import counted, parameters, quantity
 from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
+from pages.parts import engine_choice
 from pages.parts.benchmark.limits_view import machine_limits
 from pages.parts.labels import distinct, told_of
 from pages.parts.models import place
@@ -26,10 +27,10 @@ from pages.parts.units import size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 MEASURED_WITHIN_S = 2.0
-FOUND, PATH = "Library", "Path"
+FOUND, PATH, ELSEWHERE = "Library", "Path", "Engine elsewhere"
 OPENED = "model_dialog"
 """Session state key of the open dialog, picker or machine."""
-ANOTHER = "Load another model, or this one with other parameters"
+ANOTHER = "Load another model, connect to an engine elsewhere, or change the parameters"
 FIELDS = {
     "n_ctx": "Context",
     "parallel": "Sequences",
@@ -50,14 +51,16 @@ def show() -> None:
     if state.is_loading:
         _loading(bench)
         return
-    if state.path is None and bench.load_order.running is not None:
+    if not state.name and bench.load_order.running is not None:
         _making_room(bench)
         return
     if state.engine is not None and state.file is not None:
         _loaded(state, state.file, state.engine)
+    elif state.engine is not None:
+        engine_choice.connected(state, state.engine)
     elif state.error is not None:
         notice(state.error)
-        if state.path is not None and st.button("Load again", key="model_again"):
+        if state.name and st.button("Load again", key="model_again"):
             _load_again(bench)
     else:
         st.caption("No model is loaded.")
@@ -68,8 +71,10 @@ def show() -> None:
             st.button(
                 "Eject", key="model_eject", type="tertiary", on_click=bench.model_manager.eject, help="Unload the model"
             )
+            is_here = state.file is not None
             st.button(
-                "This machine", key="model_machine", type="tertiary", help="Processor, limits, workers",
+                "This machine" if is_here else "This engine", key="model_machine", type="tertiary",
+                help="Processor, limits, workers" if is_here else "What it tells, and what each page can do with it",
                 on_click=_open, args=("machine",),
             )  # fmt: skip
     match st.session_state.get(OPENED):
@@ -77,6 +82,8 @@ def show() -> None:
             _picker(bench)
         case "machine" if state.engine is not None and state.file is not None:
             _machine(bench, state.engine, state.file)
+        case "machine" if state.engine is not None:
+            _engine(state)
 
 
 def _load_again(bench: Workbench) -> None:
@@ -102,13 +109,15 @@ def _loading(bench: Workbench) -> None:
     state = bench.model
     if not state.is_loading:
         st.rerun()
-    name = state.file.name if state.file else state.path.name if state.path else ""
+    name = state.file.name if state.file else state.name
     st.markdown(f"**{plain(readable(name))}**")
     st.progress(min(state.progress or 0.0, 1.0), text=_loading_text(state))
     st.button("Cancel", key="model_cancel", type="tertiary", on_click=bench.model_manager.eject)
 
 
 def _loading_text(state: ModelState) -> str:
+    if state.server is not None:
+        return "Connecting, and asking what the server tells"
     if state.progress:
         return "Loading"
     if state.file is not None and state.file.is_folder:
@@ -132,6 +141,12 @@ def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
         st.caption(DEMONSTRATION)
 
 
+@st.dialog("This engine", width="medium", on_dismiss=_close)
+def _engine(state: ModelState) -> None:
+    """Draw what the connected engine tells."""
+    engine_choice.facts(state)
+
+
 def threads_text(engine: Engine) -> str:
     """Return instances and threads of each, with the threads in use if they are adaptive and fewer."""
     text = f"{engine.spec.instances} × {counted(engine.threads, 'thread')}"
@@ -146,8 +161,14 @@ def _picker(bench: Workbench) -> None:
     """Draw the choice of a file and a pool, with their memory estimate before anything loads."""
     state = bench.model
     source = st.segmented_control(
-        "Source", (FOUND, PATH), default=FOUND, required=True, key="pick_source", label_visibility="collapsed"
-    )
+        "Source", (FOUND, PATH, ELSEWHERE), default=ELSEWHERE if state.server else FOUND, required=True,
+        key="pick_source", label_visibility="collapsed",
+    )  # fmt: skip
+    if source == ELSEWHERE:
+        if engine_choice.choose(bench, state):
+            _close()
+            st.rerun()
+        return
     try:
         path = _from_library(state) if source == FOUND else _from_path()
         if path is None:

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
+from engine.backends.address import is_address
 from engine.specs import PoolSpec, Sampling
 from engine.workbench.trials import Draft, Message
 
@@ -25,7 +26,9 @@ def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
 
 def shell(place: DeltaGenerator, draft: Draft, model: str, spec: PoolSpec) -> None:
     """Draw the command line, or why there is none."""
-    if draft.messages and asked_of(draft.messages) is None:
+    if is_address(model):
+        place.caption("The command line runs models of this machine. Use the Python code for an engine elsewhere.")
+    elif draft.messages and asked_of(draft.messages) is None:
         place.caption(
             "The command line takes one message and a system message, not a longer chat. Use the Python code."
         )
@@ -45,17 +48,18 @@ def asked_of(messages: Sequence[Message]) -> tuple[str, str] | None:
 
 
 def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
-    """Return a program that runs `draft` through the engine's public API."""
+    """Return a program that runs `draft` through the engine's public API. model: a path, or the address of a server."""
     options = [f"max_tokens={draft.request.max_tokens}"]
     left_out = ("max_tokens", "generated", "forced", "stages", "watched")  # the last two are recorded for the page
     options += [f"{k}={v!r}" for k, v in draft.request.to_dict().items() if k not in left_out]
     pool = "".join(f", {name}={value!r}" for name, value in spec.to_dict().items())
-    lines = ["from engine import Pool, Sampling", ""]
+    opened = f"connect({model!r})" if is_address(model) else f"Pool({model!r}{pool})"
+    lines = [f"from engine import {', '.join(sorted(('Sampling', opened.partition('(')[0])))}", ""]
     if draft.messages:
         lines += [f"messages = {pprint.pformat(list(draft.messages), width=WIDTH, sort_dicts=False)}"]
     else:
         lines += [f"prompt = {pprint.pformat(draft.prompt, width=WIDTH)}"]
-    lines += [*_sampling(draft.sampling), "", f"with Pool({model!r}{pool}) as pool:"]
+    lines += [*_sampling(draft.sampling), "", f"with {opened} as pool:"]
     if draft.messages:
         lines += ["    _, prompt = pool.render_chat(messages)"]
     lines += [f"    job = pool.submit(prompt, sampling, {', '.join(options)})"]

@@ -69,7 +69,10 @@ function plural(count, noun) {
 /** Why this token stands there, as one sentence or two. `quoted` is the token as shown. */
 function sentences(step, quoted, isPrompt) {
   if (step.logprob === null) return ["No probabilities were recorded for ", quoted, "."];
-  const parts = ["The model ranked ", quoted, ` ${ordinal(step.rank)}, at ${percent(Math.exp(step.logprob))}.`];
+  const share = percent(Math.exp(step.logprob));
+  const parts = step.rank
+    ? ["The model ranked ", quoted, ` ${ordinal(step.rank)}, at ${share}.`]
+    : ["The model gave ", quoted, ` ${share}, below all candidates that the server tells.`];
   if (isPrompt) return [...parts, " It is part of the prompt, so it was not drawn."];
   if (step.isForced) return [...parts, " It was forced, not drawn."];
   if (step.isResampled) parts.push(" The grammar rejected the first draw.");

@@ -1,5 +1,8 @@
 // What the model considered at one step: the sentence, the facts, the candidates. For the inspector and the tooltip.
 
+/** Head of the column of log-probabilities, by what a server's are of. */
+const LOGPROBS_OF = { "after samplers": "after samplers", unknown: "server" };
+
 /** Candidates to show: the first k, the chosen token even outside them, and what is left over. */
 function candidateRows(step, k) {
   const ids = (step.top_id ?? []).slice(0, k);
@@ -44,7 +47,7 @@ function candidateRow(label, model, before, modelText, beforeText) {
     what sampling made of them; asker: the view that takes what a reader asks for at a candidate, if any. */
 function candidateTable(trial, step, { k, unit, isPrompt, asker, after = "after sampling" }) {
   const table = element("table", "candidates");
-  const hasDraw = !isPrompt && !step.isForced;
+  const hasDraw = !isPrompt && !step.isForced && step.p !== null;
   const body = element("tbody");
   const { rows, rest } = candidateRows(step, k);
   for (const candidate of rows) {
@@ -61,15 +64,15 @@ function candidateTable(trial, step, { k, unit, isPrompt, asker, after = "after 
     body.append(row);
   }
   const others = trial.numVocabulary - rows.length;
-  if (others > 0) {
-    const label = element("span", "rest", `${whole(others)} others`);
+  if (others > 0 || trial.isOfServer) {
+    const label = element("span", "rest", trial.isOfServer ? "all others" : `${whole(others)} others`);
     const beforeText = hasDraw ? (rest.isAllCut ? "cut" : restText(rest.p, unit)) : "";
     const last = candidateRow(label, rest.mass, hasDraw ? rest.p : null, restText(rest.mass, unit), beforeText);
     last.className = "remaining";
     if (asker) last.append(element("td"));
     body.append(last);
   }
-  const heads = ["candidate", "", `model, ${unit}`, hasDraw ? after : ""];
+  const heads = ["candidate", "", `${LOGPROBS_OF[trial.status.logprobs_of] ?? "model"}, ${unit}`, hasDraw ? after : ""];
   table.append(tableHead(asker ? [...heads, ""] : heads), body);
   return table;
 }
@@ -95,6 +98,17 @@ function sentenceOf(trial, step, isPrompt) {
   return paragraph;
 }
 
+/** The entropy; where the server does not tell it, what its candidates say of it: the rest counted as one token. */
+function entropyFact(trial, step, unit) {
+  const name = "entropy";
+  if (step.entropy !== null) return [name, entropyText(step.entropy, unit), "of the model's distribution over the whole vocabulary"];
+  const shares = trial.isOfServer ? (step.top_logprob ?? []).filter((_, i) => step.top_id[i] >= 0).map(Math.exp) : [];
+  if (!shares.length) return [name, trial.untold, "of the model's distribution over the whole vocabulary"];
+  const rest = Math.max(0, 1 - shares.reduce((sum, share) => sum + share, 0));
+  const least = [...shares, rest].reduce((sum, share) => sum - (share > 0 ? share * Math.log(share) : 0), 0);
+  return [name, `≥ ${entropyText(least, unit)}`, "at least, from the candidates that the server tells; the whole distribution is not told by this server"];
+}
+
 /** [name, value, explanation] of a step's plain facts. */
 function factsOf(trial, step, unit, isPrompt) {
   const word = trial.word(step.id);
@@ -102,8 +116,8 @@ function factsOf(trial, step, unit, isPrompt) {
   const facts = [["id", whole(step.id), "number of the token in the vocabulary"]];
   facts.push(["bytes", bytes || "none", "bytes that the token adds to the text, in hexadecimal"]);
   if (step.rank !== null && step.logprob !== null) {
-    facts.push(["rank", whole(step.rank), "1 is the most probable; ties share the better rank"]);
-    facts.push(["entropy", entropyText(step.entropy, unit), "of the model's distribution over the whole vocabulary"]);
+    facts.push(["rank", step.rank ? whole(step.rank) : trial.untold, "1 is the most probable; ties share the better rank"]);
+    facts.push(entropyFact(trial, step, unit));
   }
   if (isPrompt) return facts;
   const bias = trial.bias.get(step.id);

@@ -67,7 +67,7 @@ class Tokens {
     span.id = `t${place}`;
     span.place = place;
     span.setAttribute("role", "option");
-    const chance = steps.logprob[index] === null ? "" : `, ${percent(Math.exp(steps.logprob[index]))}, rank ${steps.rank[index]}`;
+    const chance = steps.logprob[index] === null ? "" : `, ${percent(Math.exp(steps.logprob[index]))}${steps.rank[index] ? `, rank ${steps.rank[index]}` : ""}`;
     const name = oneLine(word.text).trim() || (word.text ? "space" : "no text");
     const origin = isPrompt ? ", of the prompt" : steps.flags[index] & FORCED ? ", forced" : "";
     span.said = name + chance + origin;

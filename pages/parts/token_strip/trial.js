@@ -76,6 +76,16 @@ class Trial {
     return this.prompt.length + this.steps.length;
   }
 
+  /** Whether an engine elsewhere answered, which does not tell all figures. */
+  get isOfServer() {
+    return this.status.untold !== undefined;
+  }
+
+  /** What stands in the place of a figure that is not there. */
+  get untold() {
+    return this.status.untold ?? "not recorded";
+  }
+
   /** Prompt tokens come first, generated ones behind them: [columns, index in them]. */
   locate(place) {
     return place < this.prompt.length ? [this.prompt, place] : [this.steps, place - this.prompt.length];

@@ -12,11 +12,11 @@ import pytest
 from engine import Pool, Sampling
 from engine.errors import EngineError
 from engine.exchange.importer import Importer
-from engine.history import History, TrialRecord
+from engine.history import EngineIdentity, History, TrialRecord
 from engine.history.export import family_to_json, to_json
 from engine.results import Completion, FinishReason
 from engine.specs import MAX_RECORDED, Request
-from engine.step_parts import FORCED, RESAMPLED
+from engine.step_parts import FORCED, RESAMPLED, SHARED_MOMENT
 from tests.engine.history.trial_maker import NASTY, VOCABULARY, make_steps, make_trial, uuid7, with_stages
 
 NUM_DRAWN = 12
@@ -52,6 +52,9 @@ def drawn(seed: int) -> TrialRecord:
     records["id"][is_odd] = random.choice([0xF0, 0x9F, 0xFF, 256, 257], is_odd.sum())
     records["flags"] |= np.where(random.random(len(steps)) < 0.3, FORCED, 0)
     records["flags"] |= np.where(random.random(len(steps)) < 0.2, RESAMPLED, 0)
+    records["flags"] |= np.where(random.random(len(steps)) < 0.2, SHARED_MOMENT, 0)
+    for figure, untold in (("rank", 0), ("entropy", np.nan)):  # as servers leave them out
+        records[figure][random.random(len(steps)) < 0.1] = untold
     records["draw"][records["flags"] & FORCED != 0] = np.nan
     records["logprob"][random.random(len(steps)) < 0.1] = -np.inf
     prompt = make_steps(int(random.integers(0, 5)), k if random.random() < 0.5 else 0, seed=seed + 1, is_prompt=True)
@@ -68,6 +71,8 @@ def drawn(seed: int) -> TrialRecord:
         label=str(random.choice(["", "continue", "<script>alert(1)</script>"])),
         parent=uuid7() if random.random() < 0.5 else None,
         unknown_fields=("logprobs\u202e",) * int(random.integers(0, 2)),
+        engine=EngineIdentity(NASTY, "", "openai", "unknown") if random.random() < 0.5 else None,
+        client=str(random.choice(["", NASTY])),
         request=Request(max_tokens=20, top_k=k, stop=("\n", "</s>")),
     )
     completion = replace(

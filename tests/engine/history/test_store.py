@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine.errors import ConfigError, HistoryError
-from engine.history import History, TrialLabel, TrialRecord
+from engine.history import EngineIdentity, History, TrialLabel, TrialRecord
 from engine.history.columns import CHUNK
 from engine.specs import Request, Sampling
 from engine.step_parts import INSPECTED, RECORD
@@ -139,9 +139,11 @@ def test_text_survives_byte_for_byte(history: History) -> None:
 def test_all_parameters_come_back(history: History) -> None:
     sampling = Sampling(temperature=0, seed=3, samplers=("top_k",), grammar='root ::= "a"', dry_sequence_breakers=())
     trial = make_trial(sampling=sampling, request=Request(stop=("\n\n", "END"), top_k=8, generated=2), parent=uuid7())
-    trial = replace(trial, unknown_fields=(NASTY, "best_of"))
+    answering = EngineIdentity(NASTY, "http://localhost:8080", "llama-server", "after samplers")
+    trial = replace(trial, unknown_fields=(NASTY, "best_of"), engine=answering, client=NASTY)
     found = kept(history, trial)
     names = ("sampling", "request", "pool", "model", "versions", "parent", "created_at", "label", "unknown_fields")
+    names = (*names, "engine", "client")
     assert {name: getattr(found, name) for name in names} == {name: getattr(trial, name) for name in names}
     assert found.completion.seed == trial.completion.seed
     assert found.completion.prompt_ids == trial.completion.prompt_ids

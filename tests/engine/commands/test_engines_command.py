@@ -1,0 +1,57 @@
+"""`engines` on the command line: added, listed, checked and removed, on a real server."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine import __main__ as shell
+from tests.processes import free_port
+from tests.servers import our_server
+
+KEY = "sk-test-1234"
+
+
+@pytest.fixture(scope="module")
+def address(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with our_server(story_model, tmp_path_factory.mktemp("served"), "--n-ctx", "256", key=KEY) as address:
+        yield address
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
+    assert shell.main(["engines", *words]) == status
+    captured = capsys.readouterr()
+    return captured.out if status == 0 else captured.err
+
+
+def test_an_engine_is_added_listed_checked_and_removed(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STORY_KEY", KEY)
+    assert "No engines are known" in told(capsys, "list")
+    added = told(capsys, "add", "story", f"{address}/v1", "--model", "story", "--key-env", "STORY_KEY")
+    assert "Logitbench" in added and "256 tokens" in added and KEY not in added
+    listed = json.loads(told(capsys, "list", "--json"))
+    known = {"name": "story", "url": address, "model": "story", "api_key_env": "STORY_KEY"}
+    assert listed == {"engines": [known]}
+    assert told(capsys, "list").split() == ["story", address, "story"]
+    found = json.loads(told(capsys, "check", "story", "--json"))
+    assert found["found"]["Candidates"] == "up to 20"
+    assert found["found"]["Log-probabilities"] == "of the model itself"
+    assert found["found"]["Quantisation"] == "not told by this server"
+    assert found["pages"]["Prompt lab: score a prompt"] == "yes"
+    assert "forgotten" in told(capsys, "remove", "story")
+    assert json.loads(told(capsys, "list", "--json")) == {"engines": []}
+
+
+def test_what_cannot_be_used_is_told_and_not_kept(
+    address: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "refuses the key" in told(capsys, "add", "story", address, status=2)
+    monkeypatch.setenv("STORY_KEY", KEY)
+    wrong = ("--model", "other", "--key-env", "STORY_KEY")
+    assert "has no model 'other'" in told(capsys, "add", "story", address, *wrong, status=2)
+    assert "cannot be reached" in told(capsys, "add", "story", f"http://127.0.0.1:{free_port()}", status=2)
+    assert "no engine 'story'" in told(capsys, "check", "story", status=2)
+    assert "No engines are known" in told(capsys, "list")
