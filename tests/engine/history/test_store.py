@@ -142,8 +142,10 @@ def test_all_parameters_come_back(history: History) -> None:
     answering = EngineIdentity(NASTY, "http://localhost:8080", "llama-server", "after samplers")
     trial = replace(trial, unknown_fields=(NASTY, "best_of"), engine=answering, client=NASTY)
     found = kept(history, trial)
-    names = ("sampling", "request", "pool", "model", "versions", "parent", "created_at", "label", "unknown_fields")
-    names = (*names, "engine", "client")
+    names = (
+        "sampling", "request", "pool", "model", "versions", "parent", "created_at", "label", "unknown_fields", "engine",
+        "client",
+    )  # fmt: skip
     assert {name: getattr(found, name) for name in names} == {name: getattr(trial, name) for name in names}
     assert found.completion.seed == trial.completion.seed
     assert found.completion.prompt_ids == trial.completion.prompt_ids

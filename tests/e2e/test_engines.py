@@ -1,0 +1,76 @@
+"""An engine elsewhere in the real browser: added in the model bar, run, and what it does not tell said in its place."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.conftest import lend_exports
+from tests.e2e.conftest import RUN, Server, has_ended, is_settled, running
+from tests.servers import our_server
+
+OpenPage = Callable[[str], Page]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def elsewhere(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of our own API, as another program serves it."""
+    with our_server(story_model, tmp_path_factory.mktemp("elsewhere"), "--n-ctx", "256") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, exported: Path) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("engines")
+    lend_exports(home, exported)
+    with running(home) as found:
+        yield found
+
+
+def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str, open_page: OpenPage) -> None:
+    page = open_page(server.url)
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
+    is_settled(page)
+    page.get_by_role("button", name="Change", exact=True).first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("Engine elsewhere").click()
+    address = dialog.get_by_role("textbox", name="Address")
+    address.fill("http://me:secret@localhost")
+    dialog.get_by_role("button", name="Add and connect").click()
+    expect(dialog.get_by_text("The address holds a password")).to_be_visible()
+    address.fill(f"{elsewhere}/v1")
+    dialog.get_by_role("textbox", name="Name").fill("other desk")
+    dialog.get_by_role("button", name="Add and connect").click()
+    expect(page.get_by_role("button", name="This engine")).to_be_visible()
+    expect(
+        page.get_by_text(re.compile(f"{elsewhere.rpartition(':')[2]}.*context 256", re.DOTALL)).first
+    ).to_be_visible()
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
+    is_settled(page)
+    field = page.get_by_label("Max tokens", exact=True)
+    field.fill("24")
+    field.press("Enter")
+    is_settled(page)
+    before = page.url
+    page.get_by_role("button", name=RUN).click()
+    expect(page).not_to_have_url(before)
+    has_ended(page)
+    assert_told(page)
+    page.goto(page.url)  # from the history, by its address
+    has_ended(page)
+    assert_told(page)
+
+
+def assert_told(page: Page) -> None:
+    """A pinned token has its candidates, a bound of the entropy, and no figures that were not told."""
+    expect(page.get_by_text("answered by other desk")).to_be_visible()
+    page.locator(".t.answer").nth(5).click()
+    inspector = page.get_by_role("complementary", name="Inspector").first
+    expect(inspector.get_by_text(re.compile("^≥ [0-9.]+ bits$"))).to_be_visible()
+    expect(inspector.get_by_text("all others")).to_be_visible()
+    expect(inspector.get_by_text("draw", exact=True)).to_have_count(0)
+    expect(inspector.get_by_text("after sampling")).to_have_count(0)
