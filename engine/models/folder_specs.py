@@ -44,18 +44,11 @@ def folder_spec(file: ModelFile, spec: PoolSpec) -> PoolSpec:
             raise ConfigError(
                 f"{name} = {getattr(spec, name)!r}: keys and values of a folder have its dtype, {kind} here"
             )
-    most = longest_context(file)
-    if spec.n_ctx > most:
-        raise ConfigError(f"n_ctx = {spec.n_ctx:,}: this model works with at most {most:,} tokens")
+    if spec.n_ctx > file.n_ctx_train:
+        raise ConfigError(f"n_ctx = {spec.n_ctx:,}: this model was trained with at most {file.n_ctx_train:,} tokens")
     return replace(spec, dtype=dtype, type_k=kind, type_v=kind, share_weights=False)
 
 
 def folder_dtype(file: ModelFile, spec: PoolSpec) -> DType:
     """Return the type of weights and arithmetic that a model folder runs with."""
     return spec.dtype or ("bfloat16" if file.quantisation == "BF16" else "float32")
-
-
-def longest_context(file: ModelFile) -> int:
-    """Return the most tokens of a sequence of a folder: those that it was trained with, and no more than its sliding
-    window, beyond which tokens would have to be forgotten."""
-    return min(file.n_ctx_train, file.sliding_window or file.n_ctx_train)

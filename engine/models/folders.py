@@ -156,6 +156,10 @@ def _model(
     n_head = _given(path, "num_attention_heads", shape.num_attention_heads, shape.n_head)
     if n_layer > MAX_LAYERS:
         raise ModelError(f"{path / CONFIG}: num_hidden_layers is {n_layer:,}; at most {MAX_LAYERS:,} are allowed")
+    num_parameters = sum(tensor.num_values for tensor in tensors)
+    n_ff = shape.intermediate_size or shape.n_inner or 4 * n_embd
+    if n_embd * max(shape.vocab_size, n_ff) > num_parameters:
+        raise ModelError(f"{path / CONFIG}: describes a larger network than the weights beside it have")
     head = shape.head_dim or max(n_embd // n_head, 1)
     types: Counter[str] = Counter()
     for tensor in tensors:
@@ -169,12 +173,12 @@ def _model(
         name=_name(path),
         quantisation=types.most_common(1)[0][0] if types else "",
         license="",
-        num_parameters=sum(tensor.num_values for tensor in tensors),
+        num_parameters=num_parameters,
         n_vocab=shape.vocab_size,
         n_ctx_train=_given(path, "max_position_embeddings", shape.max_position_embeddings, shape.n_positions),
         n_embd=n_embd,
         n_layer=n_layer,
-        n_ff=shape.intermediate_size or shape.n_inner or 4 * n_embd,
+        n_ff=n_ff,
         n_head=n_head,
         n_head_kv=(shape.num_key_value_heads or n_head,) * n_layer,
         head_k=head,

@@ -65,6 +65,8 @@ class FolderVocabulary(Model):
     def __init__(self, folder: str) -> None:
         path = Path(folder)
         config = read_config(path, CONFIG, is_needed=True)
+        if not config["vocab_size"] <= MOST_TOKENS:
+            raise ModelError(f"{path / CONFIG}: has a vocabulary of more than {MOST_TOKENS:,} tokens")
         content, file = _read(path)
         try:
             self._tokenizer = Tokenizer.from_buffer(content)

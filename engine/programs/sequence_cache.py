@@ -36,9 +36,15 @@ def step_of(seq_ids: Sequence[int], starts: Sequence[int], num_tokens: int) -> S
     )
 
 
-def mask_of(step: Step, dtype: torch.dtype) -> torch.Tensor:
-    """Return what is added to the attention scores (b, 1, t, length): nothing up to each token's own position."""
-    is_seen = torch.arange(step.length) <= step.positions[:, None, :, None]
+def mask_of(step: Step, dtype: torch.dtype, window: int = 0) -> torch.Tensor:
+    """Return what is added to the attention scores (b, 1, t, length): nothing up to each token's own position.
+
+    window: how many tokens each one sees, itself included; 0: all before it.
+    """
+    places, own = torch.arange(step.length), step.positions[:, None, :, None]
+    is_seen = places <= own
+    if window:
+        is_seen &= places > own - window
     mask = torch.zeros(is_seen.shape, dtype=dtype)
     return mask.masked_fill_(~is_seen, torch.finfo(dtype).min)
 

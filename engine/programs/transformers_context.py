@@ -16,12 +16,15 @@ from transformers import AutoModelForCausalLM
 from engine.errors import ModelError
 from engine.llama.context import OK, Chunk
 from engine.llama.distribution import Row, row_of
-from engine.programs.sequence_cache import SequenceCache, mask_of, step_of
+from engine.programs.sequence_cache import SequenceCache, Step, mask_of, step_of
 from engine.specs import DType, PoolSpec
 
 _TYPES: dict[DType, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _MOST_KL: dict[DType, float] = {"float32": 1e-4, "bfloat16": 0.1}
 """Nats by which the distributions after the probe may differ from those without a cache."""
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Types of layers, as transformers names them."""
 
 _PROBE = (5, 3)
 """Tokens of the two texts that are computed with and without cache once the model is loaded."""
@@ -39,12 +42,16 @@ class TransformersContext:
         self._dtype, self._num_vocab = _TYPES[spec.dtype], num_vocab
         transformers.logging.disable_progress_bar()
         try:
-            self._network = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=self._dtype, attn_implementation="sdpa", local_files_only=True, trust_remote_code=False,
-                use_safetensors=True,
-            ).eval()  # fmt: skip
+            found, info = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=self._dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True,
+                output_loading_info=True,
+            )  # fmt: skip
         except Exception as error:  # transformers raises many kinds
             raise ModelError(f"{folder}: transformers cannot load this folder ({_reason(error)})") from error
+        missing = sorted(info["missing_keys"])
+        if missing:  # transformers would go on with random values
+            raise ModelError(f"{folder}: the weights lack {len(missing):,} tensors, such as {missing[0][:200]}")
+        self._network = found.eval()
         self._folder = folder
         self.n_ctx = spec.n_ctx
         self._check_architecture()
@@ -53,7 +60,15 @@ class TransformersContext:
         self._threads = threads, threads_batch
         self._chunks: Sequence[Chunk] = ()
         self._logits: npt.NDArray[np.float32] = np.zeros((0, num_vocab), np.float32)
-        self._probe(_MOST_KL[spec.dtype])
+        try:
+            kl = self._probe()
+        except ModelError as error:
+            raise ModelError(f"{folder}: its architecture cannot be run with the KV cache here: {error}") from error
+        if not kl <= _MOST_KL[spec.dtype]:
+            raise ModelError(
+                f"{folder}: its architecture gives other probabilities with a KV cache than without it (KL {kl:.2g} "
+                "nats), so it cannot be run here"
+            )
 
     @property
     def description(self) -> str:
@@ -89,7 +104,7 @@ class TransformersContext:
         most_rows = max(chunk.num_rows for chunk in chunks)
         found: torch.Tensor = self._network(
             input_ids=torch.tensor([list(chunk.ids) for chunk in chunks]),
-            attention_mask=mask_of(step, self._dtype),
+            attention_mask=self._mask(step),
             position_ids=step.positions,
             past_key_values=self._cache,
             use_cache=True,
@@ -101,6 +116,16 @@ class TransformersContext:
             chunk.seq_id: logits[logits.shape[0] - chunk.num_rows :].float().numpy()
             for chunk, logits in zip(chunks, found, strict=True)
         }
+
+    def _mask(self, step: Step) -> torch.Tensor | dict[str, torch.Tensor]:
+        """Return the mask of all layers, or one for each type of layers where some have a sliding window."""
+        config: Any = self._network.config
+        kinds = set(getattr(config, "layer_types", None) or ())
+        window = getattr(config, "sliding_window", None) or 0
+        if not kinds:
+            return mask_of(step, self._dtype, window)
+        full = mask_of(step, self._dtype)
+        return {FULL: full, SLIDING: mask_of(step, self._dtype, window)} if SLIDING in kinds else full
 
     def set_threads(self, threads: int, threads_batch: int) -> None:
         """Set the thread counts for batches of one token and for larger ones, from the next decode on."""
@@ -124,33 +149,30 @@ class TransformersContext:
     def _check_architecture(self) -> None:
         """Raise ModelError for layers that are no attention to all tokens before."""
         config: Any = self._network.config
-        kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+        kinds = set(getattr(config, "layer_types", None) or ()) - {FULL, SLIDING}
         if kinds or getattr(self._network, "_is_stateful", False):
             named = ", ".join(sorted(kinds)) or "a recurrent state"
             raise ModelError(f"{self._folder}: its architecture has {named}, for which the KV cache here has no place")
 
-    def _probe(self, most_kl: float) -> None:
-        """Compute two short texts together, in two parts, and compare with each alone without a cache."""
+    def _probe(self) -> float:
+        """Compute two short texts together, in two parts, and return the largest KL divergence from each alone without
+        a cache, in nats."""
         texts = [[(7 * place + 3 * number) % self._num_vocab for place in range(_PROBE[0])] for number in (1, 2)]
         texts = texts[: len(self._lengths)]
         first = _PROBE[1]
         self.fill([Chunk(number, text[: first - number], 0, 0) for number, text in enumerate(texts)])
         self.decode()
-        rest = [Chunk(number, text[first - number :], first - number, 1) for number, text in enumerate(texts)]
-        self.fill(rest)
+        self.fill([Chunk(number, text[first - number :], first - number, 1) for number, text in enumerate(texts)])
         self.decode()
-        with torch.inference_mode():
-            for row, text in zip(self.logits(len(rest)), texts, strict=True):
-                plain = self._network(input_ids=torch.tensor([text]), use_cache=False).logits[0, -1, : self._num_vocab]
-                ours = torch.from_numpy(row.logits)
-                log_p, log_q = (torch.log_softmax(logits.double(), -1) for logits in (plain, ours))
-                kl = float(torch.sum(log_p.exp() * (log_p - log_q)))
-                if not kl <= most_kl:
-                    raise ModelError(
-                        f"{self._folder}: its architecture gives other probabilities with a KV cache than without "
-                        f"(KL {kl:.2g} nats), so it cannot be run here"
-                    )
         self._lengths = [0] * len(self._lengths)
+        return max(self._kl(row, text) for row, text in zip(self.logits(len(texts)), texts, strict=True))
+
+    def _kl(self, row: Row, ids: Sequence[int]) -> float:
+        """Return the KL divergence of a row from what follows the ids, computed without a cache, in nats."""
+        with torch.inference_mode():
+            plain = self._network(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1, : self._num_vocab]
+        log_p, log_q = (torch.log_softmax(logits.double(), -1) for logits in (plain, torch.from_numpy(row.logits)))
+        return float(torch.sum(log_p.exp() * (log_p - log_q)))
 
 
 def _num_tokens(chunk: Chunk) -> int:

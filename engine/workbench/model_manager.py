@@ -16,7 +16,6 @@ from engine.backends.known import KnownEngine
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
 from engine.errors import EngineError, ModelError, PoolClosed
 from engine.history import EngineIdentity, ModelIdentity
-from engine.models.folder_specs import longest_context
 from engine.models.gguf import ModelFile
 from engine.models.identity import model_hash
 from engine.models.reading import read_model
@@ -95,8 +94,7 @@ def server_identity(engine: "ServerEngine") -> ModelIdentity:
 
 def default_spec(file: ModelFile) -> PoolSpec:
     """Return the default pool parameters of a file: its trained context, up to 2,048 tokens a sequence."""
-    longest = longest_context(file) if file.is_folder else file.n_ctx_train
-    return PoolSpec(n_ctx=min(longest, LONGEST_DEFAULT_CTX))
+    return PoolSpec(n_ctx=min(file.n_ctx_train, LONGEST_DEFAULT_CTX))
 
 
 class ModelManager:

@@ -112,9 +112,7 @@ def _figures(found: Diffed) -> None:
     diff = found.diff
     st.subheader(plain(diff.sentence), anchor=False)
     with st.container(horizontal=True, gap="large"):
-        bits = diff.kl_mean / math.log(2)
         st.metric("KL per token", f"{told_kl(diff.kl_mean)} nats", help=KL_HELP, width="content")
-        st.metric("in bits", f"{told_kl(bits)} bits", help=KL_HELP, width="content")
         st.metric("Largest change", f"{significant(diff.change_max)} nats", help=CHANGE_HELP, width="content")
         flip = "none" if diff.first_flip is None else f"token {diff.first_flip + 1:,}"
         st.metric("First greedy flip", flip, help=FLIP_HELP, width="content")

@@ -168,6 +168,8 @@ WRONG: dict[str, Callable[[Path], object]] = {
     "no architecture": configured(architectures=[]),
     "`architectures`": configured(architectures=None),
     "`$.vocab_size`": configured(vocab_size=-1),
+    "describes a larger network": configured(vocab_size=1 << 30),
+    "than the weights beside it": configured(intermediate_size=1 << 30),
     "hidden_size is missing": configured(hidden_size=None),
     "num_hidden_layers is 5,000": configured(num_hidden_layers=5000),
     "cannot be read": lambda folder: (folder / "config.json").write_text("[" * 100_000),
