@@ -100,19 +100,26 @@ class CompareRun(Task[None]):
 
     # models
 
-    def _by_model(self) -> Iterator[tuple[Path, list[int]]]:
-        """Yield model files with the positions of their answers, the loaded model first; end once stopped."""
-        loaded = self._before.path
-        groups: dict[Path, list[int]] = {} if loaded is None else {loaded.resolve(): []}
+    def _by_model(self) -> Iterator[tuple[Path | None, list[int]]]:
+        """Yield model files with the positions of their answers, the loaded model first; end once stopped.
+
+        None stands for the engine elsewhere that was connected.
+        """
+        before = self._before
+        loaded = before.path.resolve() if before.path is not None else None
+        groups: dict[Path | None, list[int]] = {loaded: []}
         for number, answer in enumerate(self._answers):
-            model = self._plan.arms[answer.arm].model or str(loaded)
-            groups.setdefault(named_path(model), []).append(number)
+            model = self._plan.arms[answer.arm].model
+            groups.setdefault(named_path(model) if model else loaded, []).append(number)
         for path, numbers in groups.items():
             if numbers and not self.is_stopped:
                 yield path, numbers
 
-    def _load(self, path: Path) -> None:
+    def _load(self, path: Path | None) -> None:
         """Load this model once no benchmark and no trial is running. Raises EngineError where it fails."""
+        if path is None:
+            self._check(path)
+            return
         if self._is_loaded(path):
             return
         spec = self._spec(path)
@@ -153,7 +160,7 @@ class CompareRun(Task[None]):
         The context is at most the one that the model was trained with. Defaults apply where no model was loaded.
         """
         file = read_model(path)
-        if self._before.engine is None:
+        if self._before.engine is None or self._before.server is not None:
             return default_spec(file)
         usual = self._before.spec
         return replace(usual, n_ctx=min(usual.n_ctx, max(file.n_ctx_train, 16)))
@@ -165,22 +172,30 @@ class CompareRun(Task[None]):
         if is_ours and before.path is not None:
             with suppress(PoolClosed):  # the workbench is closing
                 self._model_manager.load(before.path, None if before.engine is None else before.spec)
+        elif is_ours and before.server is not None:
+            with suppress(PoolClosed):
+                self._model_manager.connect(before.server)
 
-    def _holds(self, path: Path) -> bool:
-        held = self._model_manager.state.path
+    def _holds(self, path: Path | None) -> bool:
+        """Return whether the model bar has this file, or for None the engine elsewhere of the beginning."""
+        state = self._model_manager.state
+        if path is None:
+            return state.server is not None and state.server == self._before.server
+        held = state.path
         return held is not None and held.resolve() == path
 
     def _is_loaded(self, path: Path) -> bool:
         return self._model_manager.state.engine is not None and self._holds(path)
 
-    def _check(self, path: Path) -> None:
+    def _check(self, path: Path | None) -> None:
+        name = self._before.name if path is None else path.name
         if not self._holds(path):
-            raise ModelError(f"{path.name} was unloaded before this variant finished. Run the comparison again.")
+            raise ModelError(f"{name or 'The model'} was unloaded before this variant finished. Run it again.")
         self._model_manager.state.loaded()
 
     # trials
 
-    def _ask(self, path: Path, numbers: Sequence[int]) -> None:
+    def _ask(self, path: Path | None, numbers: Sequence[int]) -> None:
         """Run these answers' trials: one by one where the plan requires it, else concurrently.
 
         Concurrent trials leave one sequence of the pool free for the user where it has more than one.
@@ -201,7 +216,7 @@ class CompareRun(Task[None]):
                 self._keep(self.record, False)
                 self._kept_at = time.monotonic()
 
-    def _start(self, path: Path, number: int) -> None:
+    def _start(self, path: Path | None, number: int) -> None:
         """Start one trial; any failure except QueueFull, which is raised, is entered as its answer."""
         try:
             self._check(path)

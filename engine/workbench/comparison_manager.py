@@ -232,7 +232,7 @@ def _plan_of(trials: Sequence[Trial]) -> ComparisonPlan:
     is_one = len(set(prompts)) == 1 and not variables(prompts[0])
     arms = (
         Arm(
-            model=trial.model.path,
+            model=trial.model.path if trial.engine is None else "",  # an address of a record is not asked
             sampling=replace(trial.draft.sampling, seed=trial.seed),
             max_tokens=max(trial.draft.request.max_tokens, 1),
             stop=trial.draft.request.stop,

@@ -55,9 +55,14 @@ class Generator:
 
     @property
     def model_id(self) -> str:
-        """Name of the loaded model for clients: its file's, without the ending; empty while there is none."""
-        path = self._bench.model.path
-        return path.stem if path is not None and self._bench.model.engine is not None else ""
+        """Name of the loaded model for clients: its file's, without the ending, or that of an engine elsewhere.
+
+        Empty while there is none.
+        """
+        state = self._bench.model
+        if state.engine is None:
+            return ""
+        return state.path.stem if state.path is not None else state.name
 
     def check_model(self, name: str) -> None:
         """Raise ApiError where a request names a model that is not loaded."""

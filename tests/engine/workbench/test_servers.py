@@ -1,11 +1,13 @@
 """The workbench with an engine elsewhere: our own API on the model that ships, asked over HTTP."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.backends.known import KnownEngine
+from engine.comparing.arms import Arm, ComparisonPlan
 from engine.errors import ConfigError
 from engine.history import EngineIdentity
 from engine.history.export import to_json
@@ -91,6 +93,26 @@ def test_a_prompt_is_scored_there_as_here(bench: Workbench, server: KnownEngine,
         assert (one.id, one.rank) == (other.id, other.rank)
         assert one.logprob == (None if other.logprob is None else pytest.approx(other.logprob, abs=1e-3))
     connected(bench, server)
+
+
+def test_an_engine_elsewhere_is_compared_with_a_file_here_and_comes_back(
+    bench: Workbench, server: KnownEngine, story_model: Path
+) -> None:
+    arm = Arm(sampling=Sampling(temperature=0, seed=7), max_tokens=8)
+    id = bench.compare.start(
+        ComparisonPlan(prompt="Once upon a time", arms=(arm, replace(arm, model=str(story_model))))
+    )
+    bench.compare.wait(60)
+    until(lambda: bench.model.engine is not None and bench.model.server, within_s=60)
+    assert bench.model.server == server
+    record = bench.compare.comparison(id)
+    assert [answer.error for answer in record.answers] == ["", ""]
+    there, here = (bench.trials.trial(answer.trial_id) for answer in record.answers)
+    assert there.engine is not None and here.engine is None
+    assert list(there.steps.ids) == list(here.steps.ids) and len(there.steps) == 8
+    assert there.steps.vocabulary.hash == here.steps.vocabulary.hash  # our own API tells the whole vocabulary
+    again = bench.compare.of_trials([there.id, here.id]).plan
+    assert [arm.model for arm in again.arms] == ["", here.model.path]  # the address of a record is not asked
 
 
 def test_a_trial_leaves_and_comes_back_as_json_without_its_address(bench: Workbench) -> None:
