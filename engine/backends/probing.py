@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 from engine.backends.dialects import DIALECTS, LLAMA_SERVER, OURS, Dialect, Form, dialect_of
 from engine.backends.link import Link, refused
-from engine.backends.seen_vocabulary import SeenVocabulary
+from engine.backends.seen_vocabulary import MOST_TOKENS, SeenVocabulary
 from engine.backends.sent import Sent, SentToken
 from engine.backends.server_text import whole_vocabulary
 from engine.errors import ConfigError, EngineError, PromptTooLong, QueueFull, ServerFailed, quoted
 from engine.protocol import Capabilities, LogprobsOf
 from engine.specs import MAX_ID, MAX_SEQUENCES, Request, Sampling
-from engine.vocabulary import Vocabulary
+from engine.vocabulary import TokenKind, Vocabulary
 
 DEFAULT_SEQUENCES = 8
 MOST_MODELS = 1_000
@@ -88,6 +88,10 @@ async def _llama_server(
     first = await link.ask("/tokenize", {"content": "a", "add_special": True, "with_pieces": True})
     tokens = first.get("tokens") if isinstance(first, dict) else None
     bos, has_space = _beginning(tokens)
+    vocabulary = SeenVocabulary.empty(
+        bos=bos, add_space_prefix=has_space, num_tokens=_whole(meta.get("n_vocab"), MOST_TOKENS)
+    )
+    await _learn_end(link, vocabulary, _text(told.get("eos_token")))
     return Found(
         LLAMA_SERVER,
         LLAMA_SERVER.forms[0],
@@ -105,8 +109,16 @@ async def _llama_server(
         template,
         _text(meta.get("ftype")),
         _whole(meta.get("n_params"), 1 << 53),
-        SeenVocabulary.empty(bos=bos, add_space_prefix=has_space, num_tokens=_whole(meta.get("n_vocab"), 1 << 24)),
+        vocabulary,
     )
+
+
+async def _learn_end(link: Link, vocabulary: SeenVocabulary, name: str) -> None:
+    """Note the token that ends a text, which llama-server tells by its name."""
+    body = {"content": name, "add_special": False, "parse_special": True, "with_pieces": True}
+    match await link.ask("/tokenize", body) if name else None:
+        case {"tokens": [{"id": int(end)}]}:
+            vocabulary.learn(end, b"", TokenKind.END | TokenKind.CONTROL, name)
 
 
 def _beginning(tokens: object) -> tuple[int | None, bool]:

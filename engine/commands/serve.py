@@ -5,15 +5,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from engine.api import log_limit
 from engine.api.openai.server import KEY_FILE, PORT, server_of
+from engine.backends.known import find_known
 from engine.commands import pool_flags
 from engine.commands.parser import Parser
 from engine.commands.table import printable
-from engine.errors import quoted
+from engine.errors import ConfigError, quoted
 from engine.files import named_path
 from engine.models.library import embedded_model
 from engine.models.reading import read_model
@@ -21,7 +22,7 @@ from engine.process.limits import return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
 from engine.specs import PoolSpec
-from engine.workbench.model_manager import LONGEST_DEFAULT_CTX, default_spec
+from engine.workbench.model_manager import LONGEST_DEFAULT_CTX, ModelManager, default_spec
 from engine.workbench.workbench import Workbench
 
 LOADING_POLL_S = 0.1
@@ -31,8 +32,7 @@ def run(words: Sequence[str]) -> None:
     """Serve until a signal. Raises EngineError where the model cannot be loaded or the port is taken."""
     given = _parser().parse_args(words)
     settings = Settings.from_environment()
-    model = named_path(given.model) if given.model else settings.model or embedded_model()
-    spec = replace(default_spec(read_model(model)), **pool_flags.given_values(vars(given)))
+    begin = _connecting(given, settings) if given.upstream else _loading(given, settings)
     return_freed_memory()
     log_limit.install()
     bench = Workbench(settings)
@@ -44,7 +44,7 @@ def run(words: Sequence[str]) -> None:
 
     try:
         server.start(given.port, "" if given.no_key else given.api_key.strip() or None)
-        bench.model_manager.load(model, spec)
+        begin(bench.model_manager)
         while bench.model.is_loading:
             time.sleep(LOADING_POLL_S)
         bench.model.loaded()
@@ -58,10 +58,30 @@ def run(words: Sequence[str]) -> None:
         close()
 
 
+def _loading(given: argparse.Namespace, settings: Settings) -> Callable[[ModelManager], None]:
+    """Return what loads the model that is asked for. Raises EngineError for one that is none."""
+    model = named_path(given.model) if given.model else settings.model or embedded_model()
+    spec = replace(default_spec(read_model(model)), **pool_flags.given_values(vars(given)))
+    return lambda manager: manager.load(model, spec)
+
+
+def _connecting(given: argparse.Namespace, settings: Settings) -> Callable[[ModelManager], None]:
+    """Return what connects to the engine elsewhere that is asked for. Raises ConfigError where none has that name."""
+    engine = find_known(settings.home, given.upstream)
+    own = pool_flags.given_values(vars(given))
+    if own:
+        raise ConfigError(f"{', '.join(own)}: set on the server itself, not here, where --upstream names one")
+    return lambda manager: manager.connect(engine)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m engine", description=__doc__)
     serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("serve", allow_abbrev=False)
-    serve.add_argument(
+    answering = serve.add_mutually_exclusive_group()
+    answering.add_argument(
+        "--upstream", default="", metavar="NAME", help="answer by this engine elsewhere, a name of `engines list`"
+    )
+    answering.add_argument(
         "--model", default="",
         help="GGUF file or folder of safetensors (default: LOGITBENCH_MODEL, else the shipped model)",
     )  # fmt: skip

@@ -99,10 +99,13 @@ class CompletionLogprobs(Response, frozen=True, kw_only=True):
 
 
 class PromptLogprob(Response, frozen=True, kw_only=True):
-    """A candidate for a token of the prompt: log-probability in nats, rank (1 for the most probable), and its text."""
+    """A candidate for a token of the prompt: log-probability in nats, rank (1 for the most probable), and its text.
+
+    rank: null where an engine elsewhere does not tell it.
+    """
 
     logprob: Logprob
-    rank: int
+    rank: int | None
     decoded_token: str
 
 
