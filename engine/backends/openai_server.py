@@ -12,6 +12,7 @@ from typing import Literal, Self, Unpack, overload
 
 from engine.backends.address import Address
 from engine.backends.answer import Answer
+from engine.backends.dialects import LLAMA_SERVER
 from engine.backends.link import Link, refused
 from engine.backends.probing import Found, probe
 from engine.backends.seen_vocabulary import SeenVocabulary
@@ -244,11 +245,16 @@ class ServerEngine(metaclass=Refusing):
         body = found.form.body(found.dialect, found.model, ids or job.prompt, sampling, job.request)
         try:
             async with self._link.stream(found.form.path, body) as events:
-                num_read = 0
+                num_read = num_tokens = 0
                 async for event in events:
                     if (error := refused(event)) is not None:
                         raise error
-                    deliver(partial(_take, answer, found.form.read(event), time.monotonic()))
+                    sent, at = found.form.read(event), time.monotonic()
+                    num_unsent = (sent.num_generated or 0) - num_tokens - len(sent.tokens)
+                    if found.dialect is LLAMA_SERVER and num_unsent > 0 and sent.tokens:
+                        sent = await self._text.with_unsent(sent, num_unsent)
+                    num_tokens += len(sent.tokens)
+                    deliver(partial(_take, answer, sent, at))
                     num_read += 1
                     while num_read - answer.num_taken > MOST_UNDELIVERED and not job.done():
                         await asyncio.sleep(UNDELIVERED_POLL_S)

@@ -9,6 +9,7 @@ import msgspec
 from engine.backends.dialects import LLAMA_SERVER, Dialect
 from engine.backends.link import Link
 from engine.backends.seen_vocabulary import MOST_TOKENS, SeenVocabulary
+from engine.backends.sent import Sent, SentToken
 from engine.errors import ConfigError, ServerFailed
 from engine.specs import MAX_ID, MAX_PROMPT_IDS
 from engine.vocabulary import TokenKind, Vocabulary, checked_size
@@ -28,13 +29,29 @@ class ServerText:
             # The server parses control tokens in all texts, so that `is_special` changes nothing.
             answer = await self._link.ask("/tokenize", {"prompt": text, "add_special_tokens": True})
             return _ids(_of(answer, "tokens"))
-        body = {"content": text, "add_special": True, "parse_special": is_special, "with_pieces": True}
-        ids = []
-        for one in _of(await self._link.ask("/tokenize", body), "tokens"):
-            token, piece = _piece(one)
+        pieces = await self._pieces(text, add_special=True, parse_special=is_special)
+        for token, piece in pieces:
             self._learn(token, piece)
-            ids.append(token)
-        return ids
+        return [token for token, _ in pieces]
+
+    async def with_unsent(self, sent: Sent, num_unsent: int) -> Sent:
+        """Return an event of llama-server with the tokens that it left out before it.
+
+        It sends nothing for a token that ends within a character, and then the whole character as that of the token
+        which completes it. The others are those of the character, if the last of these is the token that was sent.
+        """
+        pieces = (await self._pieces(sent.text, add_special=False, parse_special=False))[-num_unsent - 1 :]
+        ids, joined = [token for token, _ in pieces], b"".join(piece for _, piece in pieces)
+        told = sent.tokens[-1]
+        if len(pieces) <= num_unsent or ids[-1] != told.id or joined != sent.text.encode():
+            raise ServerFailed(f"the server left out {num_unsent:,} tokens of this answer, so its steps are not known")
+        unsent = [SentToken(token, piece) for token, piece in pieces[:-1]]
+        return sent._replace(tokens=[*unsent, told._replace(piece=pieces[-1][1])])
+
+    async def _pieces(self, text: str, *, add_special: bool, parse_special: bool) -> list[tuple[int, bytes]]:
+        """Return the ids and the bytes of a text's tokens, as llama-server tells them."""
+        body = {"content": text, "add_special": add_special, "parse_special": parse_special, "with_pieces": True}
+        return [_piece(one) for one in _of(await self._link.ask("/tokenize", body), "tokens")]
 
     async def learn(self, ids: Sequence[int]) -> None:
         """Ask for the texts of ids whose bytes are not known, one by one."""

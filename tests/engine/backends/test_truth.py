@@ -62,6 +62,18 @@ def test_ten_thousand_candidates_have_the_same_log_probabilities(server: ServerE
     assert largest <= LARGEST_DIFFERENCE
 
 
+@pytest.mark.parametrize("text", ["É", "日本", "a–é🦊."])
+def test_tokens_within_a_character_are_there_though_the_server_does_not_send_them(
+    server: ServerEngine, own: Pool, text: str
+) -> None:
+    spelled = Sampling(temperature=0, grammar=f'root ::= "{text}"')
+    ours, theirs = (engine.submit("Once", spelled, max_tokens=30, top_k=2).result(60) for engine in (own, server))
+    assert theirs.text == ours.text == text
+    assert theirs.ids == ours.ids
+    assert [one.bytes for one in theirs.steps] == [one.bytes for one in ours.steps]
+    assert any(one.logprob is None for one in theirs.steps)  # those that were not sent
+
+
 def test_what_the_server_does_not_tell_is_none(server: ServerEngine) -> None:
     done = server.submit("Once upon", Sampling(seed=1, temperature=1.5), max_tokens=20, top_k=2).result(60)
     steps = list(done.steps)
