@@ -104,9 +104,12 @@ class Link:
     async def _sent(self, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
         method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
         headers = {} if body is None else {"Content-Type": "application/json"}
-        request = self._client.build_request(method, self.address.root + path, content=content, headers=headers)
         try:
-            return await self._client.send(request, stream=True)
+            request = self._client.build_request(method, self.address.root + path, content=content, headers=headers)
+            try:
+                return await self._client.send(request, stream=True)
+            except httpx2.RemoteProtocolError:  # the server closed a connection that was kept open: use another
+                return await self._client.send(request, stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
             raise _unreachable(self.address, error) from None
 

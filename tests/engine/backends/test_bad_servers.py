@@ -127,6 +127,30 @@ def test_a_cut_stream_fails_its_job_and_keeps_what_came() -> None:
         assert job.steps.text == " a time"
 
 
+def test_a_connection_that_the_server_has_closed_meanwhile_is_replaced() -> None:
+    num_closed = 0
+
+    def closing(request: Request) -> None:
+        nonlocal num_closed
+        if num_closed < 1:
+            num_closed += 1
+            request.close_connection = True  # without an answer
+        else:
+            request.events(chunk(" a", finish="length"))
+
+    with engine_with(closing) as (engine, seen):
+        assert engine.submit("Once").result(30).text == " a"
+        assert len(seen) == 2
+
+
+def test_a_server_that_closes_every_connection_fails_the_job() -> None:
+    def closing(request: Request) -> None:
+        request.close_connection = True
+
+    error = failure(closing)
+    assert isinstance(error, ServerFailed) and "connection broke" in str(error)
+
+
 def test_a_stream_without_an_end_stops_at_the_limit() -> None:
     def endless(request: Request) -> None:
         try:
