@@ -77,6 +77,8 @@ def _length(num_prompt: int) -> int:
 
 def shape_of(model: ModelFile) -> Shape:
     """Return the shape of a model file; raises ConfigError for one that the writer of synthetic models cannot make."""
+    if model.is_folder:
+        raise ConfigError(f"{model.path.name}: best prefill is that of llama.cpp, which does not run folders")
     usual = model.n_embd // max(model.n_head, 1)
     is_plain = model.head_k == model.head_v and (model.head_k == usual or model.architecture == "gemma3")
     if model.architecture not in ARCHITECTURES or not is_plain or len(set(model.n_head_kv)) > 1:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from engine.bench.measurement.ceiling import prefill_ceiling
 from engine.bench.measurement.target import open_engine_target
 from engine.bench.planning.feasibility import Feasibility
+from engine.errors import ConfigError
+from engine.models.reading import read_model
 from engine.samples import METRICS_BY_NAME
 from engine.specs import PoolSpec
 from tests.engine.bench.cell_maker import make_cell
@@ -46,6 +49,11 @@ def test_parameters_of_llama_cpp_are_refused_for_a_folder(story_folder: Path, po
 
 def test_a_dtype_is_refused_for_a_gguf_file(story_model: Path) -> None:
     assert "is for a folder" in Feasibility().refusal(make_cell(story_model, pool={"dtype": "float32"}))
+
+
+def test_the_prefill_ceiling_of_llama_cpp_is_not_that_of_a_folder(story_folder: Path) -> None:
+    with pytest.raises(ConfigError, match="does not run folders"):
+        prefill_ceiling(read_model(story_folder))
 
 
 def test_memory_is_estimated_by_the_dtype(story_folder: Path) -> None:
