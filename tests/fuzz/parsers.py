@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import struct
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,6 +44,7 @@ from engine.models.gguf import ModelFile
 from engine.models.hub import parse_address, read_repository
 from engine.models.imatrix import read_imatrix
 from engine.models.library import embedded_model, shipped
+from engine.models.safetensors import read_tensors
 from engine.specs import Sampling
 from engine.vocabulary import Vocabulary
 from tests.engine.exchange.test_llama_bench_files import row
@@ -74,6 +76,14 @@ SCHEMAS = [
     b'"minItems":1,"maxItems":3},"c":{"anyOf":[{"type":"integer","minimum":0,"maximum":9},{"type":"null"}]}},"required":["a"]}',
     b'{"$defs":{"n":{"type":"object","properties":{"a":{"type":"boolean"}}}},"type":"array","items":{"$ref":"#/$defs/n"}}',
 ]
+_TABLE = (
+    b'{"embed.weight": {"dtype": "F32", "shape": [4, 2], "data_offsets": [0, 32]}, "__metadata__": {"format": "pt"}}'
+)
+SAFETENSORS = struct.pack("<Q", len(_TABLE)) + _TABLE + bytes(32)
+FOLDER_CONFIG = (
+    b'{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 4, "hidden_size": 2, "head_dim": 1,'
+    b'"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 3, "max_position_embeddings": 64}'
+)
 MESSAGES = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
 
 
@@ -129,6 +139,19 @@ def _trial_json() -> list[bytes]:
 def _model(content: bytes) -> None:
     with _file("model.gguf", content) as path:
         read_model(path)
+
+
+def _tensors(content: bytes) -> None:
+    with _file("model.safetensors", content) as path:
+        read_tensors(path)
+
+
+def _folder(content: bytes) -> None:
+    """Read a model folder with this configuration, beside valid weights."""
+    with _file("config.json", content) as path:
+        path.with_name("model.safetensors").write_bytes(SAFETENSORS)
+        path.with_name("tokenizer.json").write_text("{}")
+        read_model(path.parent)
 
 
 def _imatrix(content: bytes) -> None:
@@ -284,6 +307,8 @@ def _plans() -> list[bytes]:
 
 PARSERS: dict[str, Parser] = {
     "gguf": Parser(_model, lambda: [gguf()]),
+    "safetensors": Parser(_tensors, lambda: [SAFETENSORS]),
+    "model-folder": Parser(_folder, lambda: [FOLDER_CONFIG]),
     "llama-bench-json": Parser(_import, _rows),
     "llama-bench-text": Parser(_import, _written_rows),
     "timing-log": Parser(_import, lambda: [(block(1) + block(2)).encode()]),
