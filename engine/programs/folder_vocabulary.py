@@ -5,7 +5,8 @@ that llama.cpp's own converter would write (convert_hf_to_gguf.py); tokenizer.js
 """
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import gguf
 import msgspec
 from tokenizers import Tokenizer
 
-from engine.errors import ModelError
+from engine.errors import EngineError, ModelError
 from engine.files import decoded_json, read_regular
 from engine.llama.model import Model
 from engine.models.folders import CONFIG, GENERATION_CONFIG, TOKENIZER, TOKENIZER_CONFIG, chat_template, read_config
@@ -68,13 +69,10 @@ class FolderVocabulary(Model):
         if not config["vocab_size"] <= MOST_TOKENS:
             raise ModelError(f"{path / CONFIG}: has a vocabulary of more than {MOST_TOKENS:,} tokens")
         content, file = _read(path)
-        try:
+        with _told(f"{path / TOKENIZER}: is damaged"), tempfile.NamedTemporaryFile(suffix=".gguf") as table:
             self._tokenizer = Tokenizer.from_buffer(content)
-        except Exception as error:  # the library raises Exception itself
-            raise ModelError(f"{path / TOKENIZER}: is damaged ({error})") from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        with tempfile.NamedTemporaryFile(suffix=".gguf") as table:
+            self._tokenizer.no_truncation()
+            self._tokenizer.no_padding()
             _write(Path(table.name), path, config, file, self._tokenizer)
             super().__init__(table.name, PoolSpec(), vocab_only=True)
         self.path = folder
@@ -89,13 +87,22 @@ class FolderVocabulary(Model):
     def tokenize(self, text: str, *, add_bos: bool = True, special: bool = False) -> list[int]:
         """Return the ids of `text`, by tokenizer.json; parameters as for Model. Raises ModelError."""
         self._tokenizer.encode_special_tokens = not special
-        try:
+        with _told(f"{self.path}: this text cannot be tokenised"):
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
-        except Exception as error:  # the library raises Exception itself
-            raise ModelError(f"{self.path}: this text cannot be tokenised ({error})") from error
         if max(ids, default=0) >= self.num_vocab:
             raise ModelError(f"{self.path}: its tokenizer gives token {max(ids):,}, for which the network has no input")
         return [*(self._bos if add_bos else []), *ids]
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Raise ModelError for any error of the library, whose panics are no Exception."""
+    try:
+        yield
+    except (EngineError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise ModelError(f"{what} ({str(error)[:300]})") from error
 
 
 def _read(path: Path) -> tuple[bytes, _File]:

@@ -114,6 +114,13 @@ def damaged(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(content))
 
 
+def panicking(folder: Path) -> None:
+    """Merges shorter than the prefix that they should begin with, on which the library panics."""
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["continuing_subword_prefix"] = "x" * 400
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
 def without_end(folder: Path) -> None:
     change(folder / "config.json", eos_token_id=None)
     (folder / "generation_config.json").unlink()
@@ -130,6 +137,7 @@ WRONG: dict[str, Callable[[Path], object]] = {
     "tokenizer.json: cannot be read": nested,
     "is of the kind 'WordLevel'": of_another_kind,
     "tokenizer.json: is damaged": damaged,
+    "out of range for slice": panicking,
     "has no eos_token_id": without_end,
     "gives two ids the same text": twice,
     "more than 2,097,152 tokens": lambda folder: change(folder / "config.json", vocab_size=1 << 30),
