@@ -47,5 +47,7 @@ def page_facts(can: Capabilities) -> list[Fact]:
         Fact("Prompt lab: score a prompt", "yes" if can.scores_prompts else "no"),
         Fact("Prompt lab: continue", "yes" if can.has_ids else "no: the server tells no token ids"),
         Fact("Prompt lab: X-ray, What if, forced tokens", "yes" if can.inspects else "no"),
+        Fact("Compare", "as the variant of the loaded model, beside files of this machine"),
         Fact("History", "yes"),
+        Fact("Traffic", "the API in front of it, while it is connected or by serve --upstream"),
     ]

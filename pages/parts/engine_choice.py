@@ -33,7 +33,7 @@ def choose(bench: Workbench, state: ModelState) -> bool:
         now = state.server.name if state.server is not None else None
         name = st.selectbox(
             "Engine", list(known), index=list(known).index(now) if now in known else 0, key="pick_engine",
-            format_func=lambda one: plain(f"{one} · {known[one].url}"),
+            format_func=lambda one: f"{one} · {known[one].url}",
         )  # fmt: skip
         with st.container(horizontal=True, gap="small"):
             is_used = st.button("Connect", type="primary", key="pick_connect")

@@ -1,5 +1,6 @@
 """POST /tokenize and /detokenize, GET /tokenizer_info: what lm-eval and clients of vLLM and llama-server ask."""
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -29,6 +30,27 @@ def test_text_and_ids_there_and_back(api: Api) -> None:
     assert api.ask("/detokenize", {"tokens": bare}).json == {"prompt": " Once upon"}
     for wrong in ([1 << 30], [-1], [10**30], [5] * 300_000):
         assert param(api.ask("/detokenize", {"tokens": wrong})) == "tokens"
+
+
+def test_the_whole_vocabulary_is_told_at_once(api: Api) -> None:
+    own, told = api.bench.model.loaded()[0].vocabulary, api.ask("/vocabulary").json
+    assert tuple(b64decode(piece) for piece in told["pieces"]) == own.pieces
+    assert (bytes(told["kinds"]), told["names"]) == (own.kinds, {str(token): name for token, name in own.names.items()})
+    assert (told["bos"], told["add_bos"], told["add_space_prefix"]) == (own.bos, own.add_bos, own.add_space_prefix)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_candidates_have_their_ids_where_ids_are_asked_for(api: Api, is_stream: bool) -> None:
+    asked = {"prompt": "Once upon", "max_tokens": 3, "temperature": 0, "logprobs": 2, "stream": is_stream}
+    plain = api.ask("/v1/completions", asked)
+    answer = api.ask("/v1/completions", {**asked, "return_token_ids": True})
+    with_ids = [one["choices"][0] for one in (answer.events if is_stream else [answer.json]) if one["choices"]]
+    without = [one["choices"][0] for one in (plain.events if is_stream else [plain.json]) if one["choices"]]
+    assert not any("content" in choice["logprobs"] for choice in without)
+    entries = [entry for choice in with_ids for entry in choice["logprobs"]["content"]]
+    assert [entry["id"] for entry in entries] == [token for choice in with_ids for token in choice["token_ids"]]
+    assert all(entry["top_logprobs"][0]["id"] == entry["id"] for entry in entries)  # greedy
+    assert all(len(entry["top_logprobs"]) == 2 for entry in entries)
 
 
 def test_llama_servers_name_begins_without_special_tokens(api: Api) -> None:
