@@ -31,6 +31,8 @@ LANES: tuple[Lane, ...] = get_args(Lane)
 DTYPES: tuple[DType, ...] = get_args(DType)
 MAX_CLIENT_CHARACTERS = 200
 MAX_SEQUENCES = 256
+UNKNOWN_CTX = 1 << 20
+"""n_ctx of an external engine that does not tell how many tokens a sequence holds."""
 MAX_RECORDED = 1024
 MAX_WATCHED = 64
 """Watched words of a request: each takes a pass over the logits of every step."""

@@ -215,8 +215,8 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
         pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial),
-        probable=probable_view.tree(bench, trial), words=watched_words.words(), change=diff_view.change(diff),
-        on=_listeners(bench, trial),
+        probable=probable_view.tree(bench, trial), words=watched_words.words() if _is_from_here(trial) else None,
+        change=diff_view.change(diff), on=_listeners(bench, trial),
         is_answer_only=is_chat and trial is not None and trial.draft.request.max_tokens > 0, is_revealed=is_chat,
         inspector="shared" if is_chat else True,
     )  # fmt: skip
@@ -232,10 +232,17 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
             diff_view.show(bench, trial, diff)
 
 
+def _is_from_here(trial: Trial | None) -> bool:
+    """Return False for a trial that an external engine answered: its tokens cannot be forced, banned or watched."""
+    return trial is None or trial.engine is None
+
+
 def _listeners(bench: Workbench, trial: Trial | None) -> dict[Event, Callable[[object], None]]:
     """Return what is called with what a reader does in the strip."""
     if trial is None:
         return {}
+    if not _is_from_here(trial):
+        return {"acted": partial(branches.act, bench, trial), "chosen": partial(probable_view.act, bench, trial)}
     return {
         "asked": partial(branch_actions.answer, bench),
         "acted": partial(branches.act, bench, trial),

@@ -1,4 +1,4 @@
-"""Servers for tests of engines elsewhere: our own API and llama.cpp's llama-server, both on the model that ships."""
+"""Servers for tests of external engines: our own API and llama.cpp's llama-server, both on the model that ships."""
 
 import os
 import subprocess

@@ -1,1 +1,1 @@
-"""Engines elsewhere: servers with an OpenAI-compatible API behind the Engine protocol."""
+"""External engines: servers with an OpenAI-compatible API behind the Engine protocol."""

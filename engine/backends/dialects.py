@@ -62,7 +62,7 @@ class Dialect:
     has_grammars: bool = False
 
     def checked(self, sampling: Sampling) -> Sampling:
-        """Return the sampling that this server is asked for: samplers that it has not are off where they were not set.
+        """Return the sampling that this server is asked for: samplers that it lacks are off unless they were set.
 
         Raises ConfigError for a parameter that it does not take.
         """

@@ -32,6 +32,7 @@ from engine.settings import Settings
 from engine.specs import (
     MAX_PROMPT_CHARACTERS,
     MAX_SEQUENCES,
+    UNKNOWN_CTX,
     Origin,
     PoolSpec,
     Request,
@@ -44,8 +45,6 @@ from engine.vocabulary import Vocabulary
 
 MOST_UNDELIVERED, UNDELIVERED_POLL_S = 256, 0.002
 """Events of one answer that were read and not yet delivered; a slower reader makes the server wait."""
-UNKNOWN_CTX = 1 << 20
-"""Tokens of one sequence, in the parameters of a pool, where a server does not tell them."""
 
 
 class ServerEngine(metaclass=Refusing):
@@ -115,7 +114,7 @@ class ServerEngine(metaclass=Refusing):
         """Submit a job, as Pool.submit does.
 
         Fewer candidates are recorded than asked for where the server tells fewer, and no sampler stages. Raises
-        ConfigError for what it cannot do: token ids, scores of a prompt, forced tokens, a sampler that it has not.
+        ConfigError for what it cannot do: token ids, scores of a prompt, forced tokens, samplers that it lacks.
         """
         request = Request(**options, generated=generated, forced=forced)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._waiting.check_open()

@@ -7,7 +7,7 @@ from engine.protocol import Capabilities
 from engine.units import counted
 
 NOT_TOLD = "not told by this server"
-_OF = {"model": "of the model itself", "after samplers": "after the samplers", "unknown": "of what is not known"}
+_OF = {"model": "of the model itself", "after samplers": "after the samplers", "unknown": "not known"}
 
 
 class Fact(NamedTuple):

@@ -13,7 +13,7 @@ MOST_PIECE_BYTES = 1 << 16
 MOST_TOKENS = 4096
 """In one event, but for the tokens of a prompt."""
 _LOWEST_LOGPROB = -9999.0
-"""What servers send for minus infinity, which JSON has not."""
+"""What servers send for minus infinity, which JSON cannot express."""
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2}){1,256}")
 
 
@@ -179,7 +179,7 @@ def _list(given: object) -> list[Any]:
 
 def _id(given: object) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MAX_ID:
-        raise ServerFailed(f"the server sent the token id {str(given)[:40]!r}, which is none")
+        raise ServerFailed(f"the server sent {str(given)[:40]!r} as a token id")
     return given
 
 
@@ -188,7 +188,7 @@ def _logprob(given: object) -> float:
     if given is None:
         return math.nan
     if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given > 1e-3:
-        raise ServerFailed(f"the server sent the log-probability {str(given)[:40]}, which is none")
+        raise ServerFailed(f"the server sent {str(given)[:40]!r} as a log-probability")
     return -math.inf if given <= _LOWEST_LOGPROB else min(float(given), 0.0)
 
 

@@ -66,7 +66,7 @@ def _loading(given: argparse.Namespace, settings: Settings) -> Callable[[ModelMa
 
 
 def _connecting(given: argparse.Namespace, settings: Settings) -> Callable[[ModelManager], None]:
-    """Return what connects to the engine elsewhere that is asked for. Raises ConfigError where none has that name."""
+    """Return what connects to the external engine that is asked for. Raises ConfigError where none has that name."""
     engine = find_known(settings.home, given.upstream)
     own = pool_flags.given_values(vars(given))
     if own:
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("serve", allow_abbrev=False)
     answering = serve.add_mutually_exclusive_group()
     answering.add_argument(
-        "--upstream", default="", metavar="NAME", help="answer by this engine elsewhere, a name of `engines list`"
+        "--upstream", default="", metavar="NAME", help="answer by this external engine, a name of `engines list`"
     )
     answering.add_argument(
         "--model", default="",

@@ -47,7 +47,7 @@ COMMENTS: dict[tuple[str, str], str] = {
     ("trials", "tokenizer"): "tokenizers.hash",
     ("trials", "mean_surprise_bits"): "mean of -log2 of the model's probabilities",
     ("trials", "unknown_fields"): "fields of an API call that were ignored",
-    ("trials", "engine"): "JSON: engine elsewhere that answered, NULL for a pool",
+    ("trials", "engine"): "JSON: external engine that answered, NULL for a pool",
     ("trials", "logprobs_of"): "what its log-probabilities are of",
     ("trials", "client"): "who asked, for a call of the API",
     ("steps", "is_prompt"): "prompt token, not a generated one",

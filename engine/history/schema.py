@@ -308,7 +308,7 @@ def saved(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def engines(connection: duckdb.DuckDBPyConnection) -> None:
-    """Add the engine elsewhere that answered a trial (JSON: name, url, dialect), what its log-probabilities are of, and
+    """Add the external engine that answered a trial (JSON: name, url, dialect), what its log-probabilities are of, and
     who asked; NULL where a pool of this machine answered, which tells those of the model, and where nobody is named."""
     for name in ("engine", "logprobs_of", "client"):
         connection.execute(f"ALTER TABLE trials ADD COLUMN {name} VARCHAR")

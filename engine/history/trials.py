@@ -38,7 +38,7 @@ class ModelIdentity:
 
 @dataclass(frozen=True)
 class EngineIdentity:
-    """Engine elsewhere that answered, as a record: its address may come from an import, and is not asked for that.
+    """External engine that answered, as a record: its address may come from an import, and is not asked for that.
 
     name: what the person calls it; url: its address; dialect: the kind of server; logprobs_of: what its
     log-probabilities are of. Raises ConfigError for texts beyond their limits.
@@ -80,7 +80,7 @@ class TrialRecord:
 
     id is a UUIDv7 as text, created_at has a time zone. messages are empty in completion mode. parent: the trial that
     this one continues or regenerates, or whose chat it takes further or changes. label: see TrialLabel. unknown_fields:
-    names of the fields of an API call that were ignored. engine: the engine elsewhere that answered, None for a pool.
+    names of the fields of an API call that were ignored. engine: the external engine that answered, None for a pool.
     client: who asked, for a call of the API.
     Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """

@@ -125,7 +125,7 @@ def _write(target: Path, path: Path, config: Mapping[str, Any], file: _File, tok
         kind = "llama"
     else:
         raise ModelError(
-            f"{path / TOKENIZER}: is of the kind {file.model.type[:50]!r}, which is none of byte-level BPE and "
+            f"{path / TOKENIZER}: is of the kind {file.model.type[:50]!r}, which is neither byte-level BPE nor "
             "SentencePiece"
         )
     num_vocab = config["vocab_size"]

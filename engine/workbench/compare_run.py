@@ -103,7 +103,7 @@ class CompareRun(Task[None]):
     def _by_model(self) -> Iterator[tuple[Path | None, list[int]]]:
         """Yield model files with the positions of their answers, the loaded model first; end once stopped.
 
-        None stands for the engine elsewhere that was connected.
+        None stands for the external engine that was connected.
         """
         before = self._before
         loaded = before.path.resolve() if before.path is not None else None
@@ -177,7 +177,7 @@ class CompareRun(Task[None]):
                 self._model_manager.connect(before.server)
 
     def _holds(self, path: Path | None) -> bool:
-        """Return whether the model bar has this file, or for None the engine elsewhere of the beginning."""
+        """Return whether the model bar has this file, or for None the external engine of the beginning."""
         state = self._model_manager.state
         if path is None:
             return state.server is not None and state.server == self._before.server

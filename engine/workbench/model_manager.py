@@ -42,7 +42,7 @@ CLOSED = "the workbench was closed while this ran: start it again, then run"
 class ModelState:
     """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`).
 
-    server: the engine elsewhere that is connected, None for a model `file` of this machine at `path`; answering: that
+    server: the external engine that is connected, None for a model `file` of this machine at `path`; answering: that
     engine as trials record it; found: what its server says of itself.
     """
 
@@ -64,7 +64,7 @@ class ModelState:
 
     @property
     def name(self) -> str:
-        """Name of the file, or of the engine elsewhere; "" where nothing is chosen."""
+        """Name of the file, or of the external engine; "" where nothing is chosen."""
         return self.server.name if self.server is not None else self.path.name if self.path is not None else ""
 
     def has_loaded(self, path: Path) -> bool:

@@ -14,7 +14,7 @@ from engine.errors import EngineError
 from engine.history import EngineIdentity, ModelIdentity, TrialRecord
 from engine.jobs import Job
 from engine.results import Completion, Timings
-from engine.specs import PoolSpec, Request, Sampling
+from engine.specs import UNKNOWN_CTX, PoolSpec, Request, Sampling
 from engine.step_parts import StageColumns
 from engine.steps import StepTable
 
@@ -43,7 +43,7 @@ class Trial(ABC):
     """Base of running and stored trials; counts are in tokens, times in seconds.
 
     `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, turn, edit,
-    score, compared, log or recorded), `parent` the id of the trial that it derives from, `engine` the engine elsewhere
+    score, compared, log or recorded), `parent` the id of the trial that it derives from, `engine` the external engine
     that answered, None for a pool of this machine, `client` who asked, for a call of the API.
     """
 
@@ -145,7 +145,7 @@ class Trial(ABC):
             "num_generated": num_steps,
             "max_tokens": self.draft.request.max_tokens,
             "num_context": _num_context(num_prompt, num_steps),
-            "n_ctx": self.pool.padded_n_ctx,
+            "n_ctx": None if self.pool.n_ctx == UNKNOWN_CTX else self.pool.padded_n_ctx,
             "tok_per_s": timings.decode_per_s,
             "ttft_ms": timings.ttft_s * 1e3 if timings.num_generated else None,
             "seed": self.seed,

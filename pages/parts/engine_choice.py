@@ -1,4 +1,4 @@
-"""Engines elsewhere in the model bar: the choice of a known one, a form for another, and what a connected one tells."""
+"""External engines in the model bar: the choice of a known one, a form for another, and what a connected one tells."""
 
 import pandas as pd
 import streamlit as st
@@ -82,7 +82,7 @@ def _begin(bench: Workbench, engine: KnownEngine) -> bool:
 
 
 def connected(state: ModelState, engine: Engine) -> None:
-    """Draw the model that an engine elsewhere runs."""
+    """Draw the model that an external engine runs."""
     if state.identity is None or state.found is None:
         return
     st.markdown(f"**{plain(readable(state.identity.name))}**")

@@ -27,10 +27,10 @@ from pages.parts.units import size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 MEASURED_WITHIN_S = 2.0
-FOUND, PATH, ELSEWHERE = "Library", "Path", "Engine elsewhere"
+FOUND, PATH, ELSEWHERE = "Library", "Path", "External engine"
 OPENED = "model_dialog"
 """Session state key of the open dialog, picker or machine."""
-ANOTHER = "Load another model, connect to an engine elsewhere, or change the parameters"
+ANOTHER = "Load another model, connect to an external engine, or change the parameters"
 FIELDS = {
     "n_ctx": "Context",
     "parallel": "Sequences",

@@ -27,7 +27,7 @@ def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
 def shell(place: DeltaGenerator, draft: Draft, model: str, spec: PoolSpec) -> None:
     """Draw the command line, or why there is none."""
     if is_address(model):
-        place.caption("The command line runs models of this machine. Use the Python code for an engine elsewhere.")
+        place.caption("The command line runs models of this machine. Use the Python code for an external engine.")
     elif draft.messages and asked_of(draft.messages) is None:
         place.caption(
             "The command line takes one message and a system message, not a longer chat. Use the Python code."

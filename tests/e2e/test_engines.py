@@ -1,4 +1,4 @@
-"""An engine elsewhere in the real browser: added in the model bar, run, and what it does not tell said in its place."""
+"""An external engine in the real browser: added in the model bar, run, and what it does not tell said in its place."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str,
     is_settled(page)
     page.get_by_role("button", name="Change", exact=True).first.click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_text("Engine elsewhere").click()
+    dialog.get_by_text("External engine").click()
     address = dialog.get_by_role("textbox", name="Address")
     address.fill("http://me:secret@localhost")
     dialog.get_by_role("button", name="Add and connect").click()
@@ -74,3 +74,6 @@ def assert_told(page: Page) -> None:
     expect(inspector.get_by_text("all others")).to_be_visible()
     expect(inspector.get_by_text("draw", exact=True)).to_have_count(0)
     expect(inspector.get_by_text("after sampling")).to_have_count(0)
+    for name in ("What if", "Ban", "Replay"):
+        expect(page.get_by_role("button", name=name)).to_have_count(0)
+    expect(page.get_by_label("Watch a word")).to_be_hidden()

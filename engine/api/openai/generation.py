@@ -55,7 +55,7 @@ class Generator:
 
     @property
     def model_id(self) -> str:
-        """Name of the loaded model for clients: its file's, without the ending, or that of an engine elsewhere.
+        """Name of the loaded model for clients: its file's, without the ending, or that of an external engine.
 
         Empty while there is none.
         """

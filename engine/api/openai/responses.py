@@ -101,7 +101,7 @@ class CompletionLogprobs(Response, frozen=True, kw_only=True):
 class PromptLogprob(Response, frozen=True, kw_only=True):
     """A candidate for a token of the prompt: log-probability in nats, rank (1 for the most probable), and its text.
 
-    rank: null where an engine elsewhere does not tell it.
+    rank: null where an external engine does not tell it.
     """
 
     logprob: Logprob

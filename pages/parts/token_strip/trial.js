@@ -76,7 +76,7 @@ class Trial {
     return this.prompt.length + this.steps.length;
   }
 
-  /** Whether an engine elsewhere answered, which does not tell all figures. */
+  /** Whether an external engine answered, which does not tell all figures. */
   get isOfServer() {
     return this.status.untold !== undefined;
   }

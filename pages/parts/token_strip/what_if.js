@@ -78,9 +78,9 @@ class WhatIf {
     this.show();
   }
 
-  /** The run has ended, so that its tokens can be sampled again. */
+  /** The run has ended, so that its tokens can be sampled again; a server tells too little of its own for that. */
   ready() {
-    this.toggle.hidden = !this.trial.steps.length;
+    this.toggle.hidden = !this.trial.steps.length || this.trial.isOfServer;
     if (this.begun) this.turn();
   }
 

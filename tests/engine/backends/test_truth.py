@@ -1,4 +1,4 @@
-"""Figures of llama-server, read as an engine elsewhere, beside those of our own pool on the same model file."""
+"""Figures of llama-server, read as an external engine, beside those of our own pool on the same model file."""
 
 from collections.abc import Iterator
 from pathlib import Path

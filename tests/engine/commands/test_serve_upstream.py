@@ -1,4 +1,4 @@
-"""`serve --upstream`: our API in front of an engine elsewhere, whose calls are answered and stored like any others."""
+"""`serve --upstream`: our API in front of an external engine, whose calls are answered and stored like any others."""
 
 import json
 import urllib.request

@@ -1,5 +1,5 @@
 """Every engine that the contract is asked of: the pool, with llama.cpp and with transformers in its workers, the fake
-of the tests, and two servers as engines elsewhere."""
+of the tests, and two servers as external engines."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""The workbench with an engine elsewhere: our own API on the model that ships, asked over HTTP."""
+"""The workbench with an external engine: our own API on the model that ships, asked over HTTP."""
 
 from collections.abc import Iterator
 from dataclasses import replace
