@@ -92,7 +92,7 @@ def _is_shown(mark: str) -> bool:
 def _more(step: TokenStep, p: float) -> str:
     drawn = "" if step.p_final is None else f"; {_percent(step.p_final)} before the draw"
     rows = "".join(_row(one, is_drawn=step.p_final is not None) for one in step.top[:MAX_CANDIDATES])
-    rank = "not told" if step.rank is None else f"{step.rank:,}"
+    rank = "not reported" if step.rank is None else f"{step.rank:,}"
     return f"{_percent(p)}, rank {rank}, {-math.log2(p) if p else math.inf:.1f} bits{drawn}<table>{rows}</table>"
 
 

@@ -218,7 +218,7 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
         probable=probable_view.tree(bench, trial), words=watched_words.words() if _is_from_here(trial) else None,
         change=diff_view.change(diff), on=_listeners(bench, trial),
         is_answer_only=is_chat and trial is not None and trial.draft.request.max_tokens > 0, is_revealed=is_chat,
-        inspector="shared" if is_chat else True,
+        is_addressed=True, inspector="shared" if is_chat else True,
     )  # fmt: skip
     probable_view.show(bench, trial)
     if trial is not None and is_running:
@@ -323,7 +323,7 @@ def _copy(bench: Workbench, trial: Trial | None) -> None:
     if engine is None:
         return
     try:
-        snippets.copy_button(prompt_state.as_shown(trial), engine.model, engine.spec)
+        snippets.copy_button(prompt_state.as_shown(trial), engine.model, engine.spec, bench.model.server)
     except sampling_editor.SettingError as error:
         st.caption(plain(f"Fix {error.label} to copy this as code."), width="content")
     except EngineError as error:

@@ -21,6 +21,7 @@ LLAMA_SAMPLING = frozenset(
 )  # fmt: skip
 OFF: Mapping[str, float] = {"top_k": 0, "min_p": 0.0, "top_p": 1.0, "repeat_penalty": 1.0}
 """Values of llama.cpp's samplers that switch them off, for servers that do not have them."""
+NOT_REPORTED = "not reported by this server"
 _BANNED = -1e9
 """A bias that no logit makes up for, as JSON has no infinity."""
 _LONGEST = 1 << 16
@@ -178,6 +179,11 @@ DIALECTS = (
     OTHER,
 )  # fmt: skip
 """Kinds of servers. What a server tells of log-probabilities is measured, not read here, except for the first two."""
+
+
+def gives_ids(name: str) -> bool:
+    """Return whether the servers of a dialect give the token ids of their model; False for an unknown name."""
+    return any(dialect.name == name and dialect.has_ids for dialect in DIALECTS)
 
 
 def dialect_of(owner: str, answers: Mapping[str, object]) -> Dialect:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple, Self
 
+from engine.backends.dialects import NOT_REPORTED, gives_ids
 from engine.chat_options import ChatOptions
 from engine.errors import EngineError
 from engine.history import EngineIdentity, ModelIdentity, TrialRecord
@@ -18,7 +19,6 @@ from engine.specs import UNKNOWN_CTX, PoolSpec, Request, Sampling
 from engine.step_parts import StageColumns
 from engine.steps import StepTable
 
-NOT_TOLD = "not told by this server"
 Message = dict[str, str]
 
 
@@ -149,7 +149,7 @@ class Trial(ABC):
             "tok_per_s": timings.decode_per_s,
             "ttft_ms": timings.ttft_s * 1e3 if timings.num_generated else None,
             "seed": self.seed,
-            **({} if self.engine is None else {"untold": NOT_TOLD, "logprobs_of": self.engine.logprobs_of}),
+            **({} if self.engine is None else _of_server(self.engine)),
         }
 
     def ending(self) -> dict[str, Any]:
@@ -361,6 +361,11 @@ def perplexity(steps: StepTable) -> float | None:
     """Return exp of the mean surprise in nats over the tokens with a logprob; None where there are none."""
     logprobs = [step.logprob for step in steps if step.logprob is not None]
     return math.exp(-sum(logprobs) / len(logprobs)) if logprobs else None
+
+
+def _of_server(engine: EngineIdentity) -> dict[str, Any]:
+    """Return what the figures of an external engine are."""
+    return {"untold": NOT_REPORTED, "logprobs_of": engine.logprobs_of, "has_ids": gives_ids(engine.dialect)}
 
 
 def _num_context(num_prompt: int, num_steps: int) -> int:

@@ -74,7 +74,7 @@ def show() -> None:
             is_here = state.file is not None
             st.button(
                 "This machine" if is_here else "This engine", key="model_machine", type="tertiary",
-                help="Processor, limits, workers" if is_here else "What it tells, and what each page can do with it",
+                help="Processor, limits, workers" if is_here else "What this engine supports, page by page",
                 on_click=_open, args=("machine",),
             )  # fmt: skip
     match st.session_state.get(OPENED):
@@ -117,7 +117,7 @@ def _loading(bench: Workbench) -> None:
 
 def _loading_text(state: ModelState) -> str:
     if state.server is not None:
-        return "Connecting, and asking what the server tells"
+        return "Connecting and checking what the server supports"
     if state.progress:
         return "Loading"
     if state.file is not None and state.file.is_folder:
@@ -134,7 +134,7 @@ def _making_room(bench: Workbench) -> None:
 
 def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
-    kind = f"{engine.spec.dtype} by transformers" if file.is_folder else file.quantisation
+    kind = f"{engine.spec.dtype} · transformers" if file.is_folder else file.quantisation
     facts = f"{parameters(file.num_parameters)} parameters · {kind} · {size(file.size)}"
     st.caption(f"{plain(facts)}  \ncontext {engine.capabilities.n_ctx:,} · {plain(threads_text(engine))}")
     if state.path == embedded_model():
@@ -143,7 +143,7 @@ def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
 
 @st.dialog("This engine", width="medium", on_dismiss=_close)
 def _engine(state: ModelState) -> None:
-    """Draw what the connected engine tells."""
+    """Draw what the connected engine supports."""
     engine_choice.facts(state)
 
 
@@ -265,9 +265,9 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
 def _dtype(file: ModelFile, spec: PoolSpec) -> str:
     """Draw and return the type of a folder's weights."""
     return st.selectbox(
-        "Weights", DTYPES, index=DTYPES.index(folder_dtype(file, spec)), key="pick_dtype",
-        help=f"Type of weights, keys, values and arithmetic; the folder has {file.quantisation}. bfloat16 takes half "
-        "the memory and has 8 bits of precision",
+        "Weights", DTYPES, index=DTYPES.index(folder_dtype(file, spec)), key=f"pick_dtype_{file.path}",
+        help=f"Type of weights, keys, values and arithmetic; the folder has {file.quantisation}. bfloat16 halves "
+        "the memory, with 8 bits of precision",
     )  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
     st.caption(plain(machine_limits(limits) if limits else "Machine limits not measured yet: see Benchmark."))
     layout = f"weights {LAYOUTS[bool(engine.spec.share_weights) or not copied_weights(file)]}"
     if file.is_folder:
-        layout = f"{engine.spec.dtype} by transformers"
+        layout = f"{engine.spec.dtype} · transformers"
     st.caption(f"{file.architecture} {file.quantisation} · {layout} · loaded in {quantity(engine.startup.load_s, 's')}")
     figures: dict[int, dict[str, float]] = {}
     try:

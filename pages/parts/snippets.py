@@ -10,17 +10,18 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.backends.address import is_address
+from engine.backends.known import KnownEngine
 from engine.specs import PoolSpec, Sampling
 from engine.workbench.trials import Draft, Message
 
 WIDTH = 100
 
 
-def copy_button(draft: Draft, model: str, spec: PoolSpec) -> None:
+def copy_button(draft: Draft, model: str, spec: PoolSpec, server: KnownEngine | None) -> None:
     """Draw a popover with both programs, each with its own copy button."""
     with st.popover("Copy as code", icon=":material/code:", key="lab_copy"):
         in_python, in_shell = st.tabs(["Python", "Shell"])
-        in_python.code(as_python(draft, model, spec), language="python", wrap_lines=True)
+        in_python.code(as_python(draft, model, spec, server), language="python", wrap_lines=True)
         shell(in_shell, draft, model, spec)
 
 
@@ -47,13 +48,16 @@ def asked_of(messages: Sequence[Message]) -> tuple[str, str] | None:
             return None
 
 
-def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
-    """Return a program that runs `draft` through the engine's public API. model: a path, or the address of a server."""
+def as_python(draft: Draft, model: str, spec: PoolSpec, server: KnownEngine | None = None) -> str:
+    """Return a program that runs `draft` through the engine's public API.
+
+    model: path of a model that runs with `spec`; server: the external engine that takes its place, None for none.
+    """
     options = [f"max_tokens={draft.request.max_tokens}"]
     left_out = ("max_tokens", "generated", "forced", "stages", "watched")  # the last two are recorded for the page
     options += [f"{k}={v!r}" for k, v in draft.request.to_dict().items() if k not in left_out]
     pool = "".join(f", {name}={value!r}" for name, value in spec.to_dict().items())
-    opened = f"connect({model!r})" if is_address(model) else f"Pool({model!r}{pool})"
+    opened = f"Pool({model!r}{pool})" if server is None else _connect(server)
     lines = [f"from engine import {', '.join(sorted(('Sampling', opened.partition('(')[0])))}", ""]
     if draft.messages:
         lines += [f"messages = {pprint.pformat(list(draft.messages), width=WIDTH, sort_dicts=False)}"]
@@ -68,6 +72,13 @@ def as_python(draft: Draft, model: str, spec: PoolSpec) -> str:
     else:
         lines += ["    for step in job.result().prompt_steps:", "        print(step.text, step.logprob)"]
     return "\n".join(lines)
+
+
+def _connect(server: KnownEngine) -> str:
+    """Return the call that connects to an external engine."""
+    named = f", {server.model!r}" if server.model else ""
+    keyed = f", api_key_env={server.api_key_env!r}" if server.api_key_env else ""
+    return f"connect({server.url!r}{named}{keyed})"
 
 
 def _sampling(sampling: Sampling) -> list[str]:

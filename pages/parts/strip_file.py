@@ -58,32 +58,45 @@ class HeldTrials:
         self._words = Words()
         self._texts: list[list[Any]] = []
         self._blocks: dict[str, str] = {}
+        self._num_bytes = 0  # of the blocks
 
     def add(self, trial: Trial, most_bytes: float = math.inf) -> bool:
-        """Add a trial, unless all would then take more; return whether it is in the file. None is added twice."""
+        """Add a trial, unless the blocks would then take more bytes; return whether the file has it.
+
+        A trial is added once only.
+        """
         if trial.id in self._blocks:
             return True
-        block = json_block(list(self._messages(trial)), f"trial-{trial.id}")
-        if sum(map(len, self._blocks.values())) + len(block) > most_bytes:
+        words, texts = self._words.copy(), list(map(list, self._texts))
+        block = json_block(list(_messages(trial, words, texts)), f"trial-{trial.id}")
+        num_bytes = self._num_bytes + len(block.encode())
+        if num_bytes + len(_texts_block(texts).encode()) > most_bytes:
             return False
+        self._words, self._texts, self._num_bytes = words, texts, num_bytes
         self._blocks[trial.id] = block
         return True
 
     def blocks(self) -> Iterator[str]:
         """Yield the elements that hold the texts of the tokens of each vocabulary, and the trials; none without any."""
         if self._blocks:
-            yield json_block(self._texts, "words")
+            yield _texts_block(self._texts)
             yield from self._blocks.values()
 
-    def _messages(self, trial: Trial) -> Iterator[dict[str, Any]]:
-        feed = Feed(trial.id, trial, self._words, 0, latency=False)
-        while not feed.is_over and (message := feed.message()) is not None:
-            for name in message.keys() & {"prompt", "steps"}:
-                batch = message[name]
-                if batch["v"] == len(self._texts):
-                    self._texts.append([])
-                self._texts[batch["v"]] += batch.pop("words")
-            yield message
+
+def _texts_block(texts: list[list[Any]]) -> str:
+    return json_block(texts, "words")
+
+
+def _messages(trial: Trial, words: Words, texts: list[list[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the messages of a trial, and move the texts of their tokens to `texts`, by the vocabulary's number."""
+    feed = Feed(trial.id, trial, words, 0, latency=False)
+    while not feed.is_over and (message := feed.message()) is not None:
+        for name in message.keys() & {"prompt", "steps"}:
+            batch = message[name]
+            if batch["v"] == len(texts):
+                texts.append([])
+            texts[batch["v"]] += batch.pop("words")
+        yield message
 
 
 def strip_style() -> str:

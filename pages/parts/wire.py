@@ -83,6 +83,12 @@ class Words:
     def __init__(self) -> None:
         self._known: list[tuple[Vocabulary, npt.NDArray[np.bool_]]] = []
 
+    def copy(self) -> "Words":
+        """Return the same, for texts that may not be sent after all."""
+        copied = Words()
+        copied._known = [(vocabulary, is_sent.copy()) for vocabulary, is_sent in self._known]
+        return copied
+
     def _entry(self, vocabulary: Vocabulary) -> tuple[int, npt.NDArray[np.bool_]]:
         for number, (known, is_sent) in enumerate(self._known):
             if known is vocabulary:

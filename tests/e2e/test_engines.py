@@ -39,6 +39,9 @@ def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str,
     dialog = page.get_by_role("dialog")
     dialog.get_by_text("External engine").click()
     address = dialog.get_by_role("textbox", name="Address")
+    address.fill("localhost:8080")
+    dialog.get_by_role("button", name="Add and connect").click()
+    expect(dialog.get_by_text("localhost:8080: must be the address of a server")).to_be_visible()
     address.fill("http://me:secret@localhost")
     dialog.get_by_role("button", name="Add and connect").click()
     expect(dialog.get_by_text("The address holds a password")).to_be_visible()
@@ -66,7 +69,7 @@ def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str,
 
 
 def assert_told(page: Page) -> None:
-    """A pinned token has its candidates, a bound of the entropy, and no figures that were not told."""
+    """A pinned token has its candidates, a bound of the entropy, and no figures that were not reported."""
     expect(page.get_by_text("answered by other desk")).to_be_visible()
     page.locator(".t.answer").nth(5).click()
     inspector = page.get_by_role("complementary", name="Inspector").first
@@ -74,6 +77,8 @@ def assert_told(page: Page) -> None:
     expect(inspector.get_by_text("all others")).to_be_visible()
     expect(inspector.get_by_text("draw", exact=True)).to_have_count(0)
     expect(inspector.get_by_text("after sampling")).to_have_count(0)
+    expect(page.get_by_role("button", name="Share", exact=True)).to_be_visible()
+    is_settled(page)
     for name in ("What if", "Ban", "Replay"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
     expect(page.get_by_label("Watch a word")).to_be_hidden()

@@ -59,7 +59,9 @@ def test_a_folder_is_loaded_run_and_compared_with_llama_cpp(server: Server, open
     page.get_by_role("button", name="Compare with another model").click()
     is_settled(page)
     page.get_by_role("combobox", name="Other model").click()
+    before = page.url
     page.get_by_role("option", name=re.compile("Logitbench Story · F32")).click()
+    expect(page).not_to_have_url(before)
     is_settled(page)
     page.get_by_role("button", name="Compare", exact=True).click()
     expect(page.get_by_text(re.compile("KL below 0.000001 nats .* is the same at all"))).to_be_visible()

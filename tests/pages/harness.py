@@ -276,7 +276,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>Strip</title><link rel="ic
   window.ended = [];
   const setTriggerValue = (name, value) => window.ended.push([name, value]);
   const data = {{ trial: options.get("trial"), socket: "{socket}", k: 10, mode: "surprise", unit: "p",
-    inspector: true, asks: options.has("asks"), height: Number(options.get("height")) || null,
+    inspector: true, asks: options.has("asks"), addressed: true, height: Number(options.get("height")) || null,
     words: options.has("watch") ? options.getAll("watch").filter(Boolean) : null,
     last: options.has("last"), shared: options.has("shared") ? Number(options.get("shared")) : null }};
   window.update = (changes) => {{ mount({{ data: {{ ...data, ...changes }}, parentElement, setTriggerValue }}); }};

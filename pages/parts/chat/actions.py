@@ -21,7 +21,8 @@ def send_edited(bench: Workbench, trial: Trial) -> Trial:
 
 def step(bench: Workbench, trial: Trial | None) -> Trial:
     """Send the message being written for one token; without one, add a token to the answer on the screen."""
-    if trial is not None and trial.can_continue and not state.is_written():
+    has_ids = bench.model.loaded()[0].capabilities.has_ids
+    if trial is not None and trial.can_continue and has_ids and not state.is_written():
         return bench.trials.continue_trial(trial, 1, label=TrialLabel.STEP)
     draft = prompt_state.draft_of(state.written())
     return _sent(bench, replace(draft, request=replace(draft.request, max_tokens=1)), trial, TrialLabel.STEP)

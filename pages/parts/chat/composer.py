@@ -12,7 +12,7 @@ from pages.parts import prompt_state
 from pages.parts.chat import actions, state, template
 
 ACTIONS_WIDTH = 150
-NO_TEMPLATE = "The loaded model has no chat template, so it cannot answer here. Load one that has, or use Completion."
+NO_TEMPLATE = "This model has no chat template, so it cannot answer here. Choose another one, or use Completion."
 
 
 def head(bench: Workbench, trial: Trial | None) -> None:
@@ -41,6 +41,7 @@ def show(bench: Workbench, trial: Trial | None, *, is_running: bool) -> None:
     """Draw the field of the next message, and beside it the ways to run it, or Stop."""
     engine = bench.model.engine
     can_send = engine is not None and engine.capabilities.has_chat_template
+    can_score = can_send and engine is not None and engine.capabilities.scores_prompts
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", wrap=False):
         st.text_area(
             "Message", key=state.MESSAGE, height="content", label_visibility="collapsed", persist_state="session",
@@ -51,7 +52,7 @@ def show(bench: Workbench, trial: Trial | None, *, is_running: bool) -> None:
                 _button("Step", None, "Send the message for one token, or add one to the answer",
                         can_send and not is_running, partial(actions.step, bench, trial))  # fmt: skip
                 _button("Score only", None, "Only the probabilities of the conversation's own tokens",
-                        can_send and not is_running, partial(actions.score, bench, trial))  # fmt: skip
+                        can_score and not is_running, partial(actions.score, bench, trial))  # fmt: skip
             if is_running:
                 st.button(
                     "Stop", type="primary", icon=":material/stop:", key="do_stop", width="stretch",
@@ -69,12 +70,14 @@ def show(bench: Workbench, trial: Trial | None, *, is_running: bool) -> None:
 
 def answer_actions(bench: Workbench, trial: Trial, num_more: int, continue_help: str) -> None:
     """Draw what can be done with the newest answer: another one, or more of it."""
-    is_ready = bench.model.engine is not None
+    engine = bench.model.engine
+    is_ready = engine is not None
+    has_ids = engine is not None and engine.capabilities.has_ids
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         _button("Regenerate" if trial.error is None else "Try again", "refresh",
                 "Answer again, with the parameters on the screen and a new seed", is_ready,
                 partial(actions.answer_again, bench, trial))  # fmt: skip
-        _button(f"Continue +{num_more}", "fast_forward", continue_help, is_ready and trial.can_continue,
+        _button(f"Continue +{num_more}", "fast_forward", continue_help, has_ids and trial.can_continue,
                 partial(bench.trials.continue_trial, trial, num_more))  # fmt: skip
 
 

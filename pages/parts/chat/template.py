@@ -52,7 +52,7 @@ def popover(bench: Workbench, trial: Trial | None) -> None:
 
 def _rendered(bench: Workbench, trial: Trial | None) -> Rendered:
     if trial is not None and trial.prompt_ids and not state.is_written():
-        return Rendered(trial.prompt_ids, trial.steps.vocabulary, trial.pool.padded_n_ctx)
+        return Rendered(trial.prompt_ids, trial.steps.vocabulary, trial.status()["n_ctx"] or 0)
     _, ids = bench.trials.render(prompt_state.draft_of(state.written()), trial)
     engine, _ = bench.model.loaded()
     return Rendered(ids, engine.vocabulary, engine.capabilities.n_ctx)
@@ -63,7 +63,7 @@ def _show(rendered: Rendered) -> None:
     spans = "".join(_span(vocabulary, token) for token in ids[:MOST_SHOWN])
     st.html(f'{STYLE}<div class="rendered" tabindex="0">{spans}</div>')
     shown = f"the first {MOST_SHOWN:,} of " if len(ids) > MOST_SHOWN else ""
-    st.caption(f"{shown}{len(ids):,} of {counted(n_ctx, 'token')}")
+    st.caption(f"{shown}{len(ids):,} of {counted(n_ctx, 'token')}" if n_ctx else f"{shown}{counted(len(ids), 'token')}")
 
 
 def _span(vocabulary: Vocabulary, token: int) -> str:

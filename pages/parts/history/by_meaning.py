@@ -166,7 +166,7 @@ def _follow(bench: Workbench) -> None:
     if reading is None:
         st.rerun()
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(reading.share, plain(f"Indexing {task_progress.line(reading)}"))
+        st.progress(reading.share, plain(task_progress.line(reading, "Indexing")))
         st.button("Stop", type="tertiary", icon=":material/stop:", key="history_stop", on_click=bench.meaning.stop)
 
 

@@ -71,7 +71,8 @@ def _head(bench: Workbench, file: ModelFile) -> None:
 def _hash(file: ModelFile) -> None:
     """Draw the SHA-256 of the file if it is known, else a button that computes it; of a folder, that of all its
     files."""
-    known = None if file.is_folder else known_hashes([file.path]).get(file.path)
+    paths = file.files if file.is_folder else (file.path,)
+    known = model_hash(file.path) if len(known_hashes(paths)) == len(paths) else None  # reads no file then
     told = f"Reads the whole {'folder' if file.is_folder else 'file'}: a few seconds per gigabyte"
     if known is None and st.button("SHA-256", type="tertiary", key="model_hash", help=told):
         with st.spinner(f"Reading the {'folder' if file.is_folder else 'file'}"):

@@ -156,6 +156,7 @@ def token_strip(
     is_answer_only: bool = False,
     folded: str | None = None,
     is_revealed: bool = False,
+    is_addressed: bool = False,
     branches: Branches | None = None,
     probable: Branches | None = None,
     words: Sequence[str] | None = None,
@@ -174,7 +175,8 @@ def token_strip(
 
     `inspector="shared"` shows pinned tokens in the page's `shared_inspector`, under this strip's `name`.
     `is_answer_only` leaves out the prompt's tokens. `folded` is shown in place of the tokens until a reader asks for
-    them. `is_revealed` scrolls the page so that the end of the answer is seen.
+    them. `is_revealed` scrolls the page so that the end of the answer is seen. `is_addressed` keeps the parameters of
+    What if in the page's address: of one strip of a page.
 
     `on` has functions that are called with plain JSON values: asked, with what a reader asks for at a token (without
     it the strip has no such buttons); acted, with what a reader does with a row of `branches` (`action`: open, star,
@@ -205,6 +207,7 @@ def token_strip(
             "answer": is_answer_only,
             "folded": folded,
             "reveals": is_revealed,
+            "addressed": is_addressed,
             "asks": "asked" in on,
             "branches": branches,
             "probable": probable,

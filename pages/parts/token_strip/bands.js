@@ -22,7 +22,7 @@ class Bands {
   at(place, mode) {
     const [steps, index] = this.trial.locate(place);
     if (mode === "time") {
-      const isTimed = steps === this.trial.steps && this.medianMs;
+      const isTimed = steps === this.trial.steps && this.medianMs && !(steps.flags[index] & SHARED_MOMENT);
       return isTimed ? bandOf(steps.ms[index] / this.medianMs, PALETTE.time) : 0;
     }
     if (mode === "change") return bandOf(Math.abs(this.changes.at(place)?.change ?? 0), PALETTE.change);

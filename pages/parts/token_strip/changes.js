@@ -26,7 +26,7 @@ class Changes {
     this.root = element("section", "changes");
     this.root.hidden = true;
     this.title = element("h3");
-    this.title.id = "changes-title";
+    this.title.id = uniqueId("changes-title");
     this.root.setAttribute("aria-labelledby", this.title.id);
     this.flip = element("button", "first-flip");
     this.flip.type = "button";

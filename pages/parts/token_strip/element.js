@@ -6,3 +6,10 @@ function element(tag, className, text) {
   if (text !== undefined) made.textContent = text;
   return made;
 }
+
+let numIds = 0;
+
+/** An id that no other element of the document has: a file may show several strips. */
+function uniqueId(name) {
+  return `${name}-${numIds++}`;
+}

@@ -72,7 +72,7 @@ function sentences(step, quoted, isPrompt) {
   const share = percent(Math.exp(step.logprob));
   const parts = step.rank
     ? ["The model ranked ", quoted, ` ${ordinal(step.rank)}, at ${share}.`]
-    : ["The model gave ", quoted, ` ${share}, below all candidates that the server tells.`];
+    : ["The model gave ", quoted, ` ${share}, below all candidates that the server returned.`];
   if (isPrompt) return [...parts, " It is part of the prompt, so it was not drawn."];
   if (step.isForced) return [...parts, " It was forced, not drawn."];
   if (step.isResampled) parts.push(" The grammar rejected the first draw.");

@@ -98,7 +98,7 @@ function sentenceOf(trial, step, isPrompt) {
   return paragraph;
 }
 
-/** The entropy; where the server does not tell it, what its candidates say of it: the rest counted as one token. */
+/** The entropy; where the server does not report it, a lower bound from its candidates: the rest counted as one token. */
 function entropyFact(trial, step, unit) {
   const name = "entropy";
   if (step.entropy !== null) return [name, entropyText(step.entropy, unit), "of the model's distribution over the whole vocabulary"];
@@ -106,14 +106,15 @@ function entropyFact(trial, step, unit) {
   if (!shares.length) return [name, trial.untold, "of the model's distribution over the whole vocabulary"];
   const rest = Math.max(0, 1 - shares.reduce((sum, share) => sum + share, 0));
   const least = [...shares, rest].reduce((sum, share) => sum - (share > 0 ? share * Math.log(share) : 0), 0);
-  return [name, `≥ ${entropyText(least, unit)}`, "at least, from the candidates that the server tells; the whole distribution is not told by this server"];
+  return [name, `≥ ${entropyText(least, unit)}`, "lower bound, from the candidates that the server returned; the whole distribution is not known"];
 }
 
 /** [name, value, explanation] of a step's plain facts. */
 function factsOf(trial, step, unit, isPrompt) {
   const word = trial.word(step.id);
   const bytes = (word.hex.match(/../g) ?? []).join(" ");
-  const facts = [["id", whole(step.id), "number of the token in the vocabulary"]];
+  const hasId = !trial.isOfServer || trial.status.has_ids;
+  const facts = [["id", hasId ? whole(step.id) : trial.untold, "number of the token in the vocabulary"]];
   facts.push(["bytes", bytes || "none", "bytes that the token adds to the text, in hexadecimal"]);
   if (step.rank !== null && step.logprob !== null) {
     facts.push(["rank", step.rank ? whole(step.rank) : trial.untold, "1 is the most probable; ties share the better rank"]);
@@ -122,7 +123,8 @@ function factsOf(trial, step, unit, isPrompt) {
   if (isPrompt) return facts;
   const bias = trial.bias.get(step.id);
   if (bias > -Infinity) facts.push(["bias", biasText(bias), "added to the token's logit before sampling"]);
-  facts.push(["time", milliseconds(step.ms), step.index ? "since the previous token" : "since the run was submitted"]);
+  const isShared = step.flags & SHARED_MOMENT;
+  facts.push(["time", isShared ? "with the token before" : milliseconds(step.ms), step.index ? "since the previous token" : "since the run was submitted"]);
   if (step.draw !== null && step.kept !== 1) facts.push(["draw", step.draw.toFixed(4), "uniform random number used for the draw"]);
   return facts;
 }

@@ -7,6 +7,7 @@ class Tokens {
     this.root.setAttribute("role", "listbox");
     this.root.setAttribute("aria-label", "Tokens");
     this.flow = new Flow(this.root);
+    this.id = uniqueId("t");
     this.isAnswerOnly = false; // the prompt's tokens stand elsewhere on the page
     this.reset(null);
   }
@@ -64,7 +65,7 @@ class Tokens {
         this.lastForced = place;
       }
     }
-    span.id = `t${place}`;
+    span.id = `${this.id}-${place}`;
     span.place = place;
     span.setAttribute("role", "option");
     const chance = steps.logprob[index] === null ? "" : `, ${percent(Math.exp(steps.logprob[index]))}${steps.rank[index] ? `, rank ${steps.rank[index]}` : ""}`;

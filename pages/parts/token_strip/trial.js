@@ -1,6 +1,7 @@
 // A trial's tokens as they have arrived: columns that only grow.
 
 const FORCED = 1;
+const SHARED_MOMENT = 16;
 const RESAMPLED = 2;
 const ALWAYS = ["id", "ms", "flags", "kept"];
 const INSPECTED = ["rank", "logprob", "entropy", "p", "draw", "top_id", "top_logprob", "top_p", "stage_kept", "stage_mass", "top_cut", "top_forbidden", "watched_logprob", "watched_rank"];
@@ -76,7 +77,7 @@ class Trial {
     return this.prompt.length + this.steps.length;
   }
 
-  /** Whether an external engine answered, which does not tell all figures. */
+  /** Whether an external engine answered, which does not report all figures. */
   get isOfServer() {
     return this.status.untold !== undefined;
   }
@@ -102,7 +103,8 @@ class Trial {
 
   /** Median of the milliseconds a token took; the first waits for the prompt and does not count. */
   medianMs() {
-    const times = this.steps.ms.slice(1).sort((a, b) => a - b);
+    const { ms, flags } = this.steps;
+    const times = ms.filter((_, index) => index > 0 && !(flags[index] & SHARED_MOMENT)).sort((a, b) => a - b);
     return times.length ? times[times.length >> 1] : null;
   }
 

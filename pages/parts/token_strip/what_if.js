@@ -34,7 +34,7 @@ class WhatIf {
 
   layOut() {
     const root = element("section", "what-if");
-    root.id = "what-if";
+    root.id = uniqueId("what-if");
     root.setAttribute("aria-label", "What if");
     this.toggle.setAttribute("aria-controls", root.id);
     this.verdict = element("p", "verdict");
@@ -68,8 +68,8 @@ class WhatIf {
   /** The page's address belongs to the trial that was shown first; sliders do not move on to the next. */
   reset(trial) {
     clearTimeout(this.addressDue);
-    if (this.trial && !this.root.hidden) address(null);
-    this.begun = trial && addressed();
+    if (this.trial && !this.root.hidden && this.isAddressed) address(null);
+    this.begun = trial && this.isAddressed ? addressed() : null;
     this.trial = trial;
     this.own = this.answer = this.answered = this.inFlight = null;
     this.error = "";
@@ -87,6 +87,11 @@ class WhatIf {
   /** Whether it can be opened: the strip has controls, and its run has ended. */
   get canTry() {
     return this.toggle.checkVisibility();
+  }
+
+  /** Whether the page's address has its parameters: of several strips on a page, at most one has. */
+  get isAddressed() {
+    return Boolean(this.view.data?.addressed);
   }
 
   /** Open it with one parameter changed, and the others as they were in this run. */
@@ -112,6 +117,7 @@ class WhatIf {
   /** Not at each move: browsers allow a page few changes of its address in a second. */
   tellAddress() {
     clearTimeout(this.addressDue);
+    if (!this.isAddressed) return;
     this.addressDue = setTimeout(() => address(this.root.hidden ? null : this.changed), ADDRESS_MS);
   }
 

@@ -52,7 +52,8 @@ def show(bench: Workbench, api: ApiServer, row: CallRow, trial: Trial | None) ->
                 tab.caption("Only for answers that were kept, while a model is loaded.")
             return
         draft = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=trial.seed))
-        in_python.code(snippets.as_python(draft, engine.model, engine.spec), language="python", wrap_lines=True)
+        program = snippets.as_python(draft, engine.model, engine.spec, bench.model.server)
+        in_python.code(program, language="python", wrap_lines=True)
         snippets.shell(in_shell, draft, engine.model, engine.spec)
 
 

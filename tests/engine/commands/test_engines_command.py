@@ -39,7 +39,7 @@ def test_an_engine_is_added_listed_checked_and_removed(
     found = json.loads(told(capsys, "check", "story", "--json"))
     assert found["found"]["Candidates"] == "up to 20"
     assert found["found"]["Log-probabilities"] == "of the model itself"
-    assert found["found"]["Quantisation"] == "not told by this server"
+    assert found["found"]["Quantisation"] == "not reported by this server"
     assert found["pages"]["Prompt lab: score a prompt"] == "yes"
     assert "forgotten" in told(capsys, "remove", "story")
     assert json.loads(told(capsys, "list", "--json")) == {"engines": []}

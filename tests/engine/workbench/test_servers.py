@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.backends.dialects import NOT_REPORTED
 from engine.backends.known import KnownEngine
 from engine.comparing.arms import Arm, ComparisonPlan
 from engine.errors import ConfigError
@@ -15,7 +16,7 @@ from engine.history.trial_json import trials_from_json
 from engine.settings import Settings
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
-from engine.workbench.trials import NOT_TOLD, Draft, LiveTrial
+from engine.workbench.trials import Draft, LiveTrial
 from tests.processes import free_port
 from tests.servers import our_server
 from tests.waiting import until
@@ -62,7 +63,7 @@ def test_a_trial_is_stored_with_the_engine_that_answered(bench: Workbench, serve
     assert found.completion.text == trial.completion.text
     assert (found.request.top_k, found.request.stages) == (10, False)  # stages are not told
     assert all(step.entropy is None and step.p_final is None for step in found.completion.steps)
-    assert trial.status()["untold"] == NOT_TOLD
+    assert trial.status()["untold"] == NOT_REPORTED
     told = bench.history.console.run("SELECT engine ->> 'name' AS name, logprobs_of FROM trials").table.to_pylist()
     assert {"name": "served", "logprobs_of": "model"} in told
 
