@@ -27,6 +27,12 @@ CONSTRAINED = Sampling(
 HOSTILE = "<script>alert(1)</script> **bold** $x$ :red[no] :smile: `code` [a](b) \u202egnp"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def newest_is_a_completion(bench: Workbench) -> None:
+    """A new session opens the newest trial, which other tests of this workbench may have made in a chat."""
+    bench.trials.submit(Draft("Once", request=Request(max_tokens=1))).job.result(60)
+
+
 @pytest.fixture(autouse=True)
 def idle(bench: Workbench) -> None:
     """Begin each test when the trials of the one before have ended."""
