@@ -164,7 +164,8 @@ def _model(
     types: Counter[str] = Counter()
     for tensor in tensors:
         types[tensor.type.name] += tensor.num_values
-    used = [name for name in (CONFIG, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE) if (path / name).is_file()]
+    settings = CONFIG, TOKENIZER, TOKENIZER_CONFIG, TEMPLATE, GENERATION_CONFIG
+    used = [name for name in settings if (path / name).is_file()]
     return ModelFile(
         path=path,
         size=sum((path / name).stat().st_size for name in weights),

@@ -101,8 +101,10 @@ def test_a_change_of_its_configuration_is_seen_at_once(folder: Path, models_fold
 def test_its_hash_is_of_all_that_decides_its_answers(folder: Path, story_folder: Path) -> None:
     first = model_hash(folder)
     assert first == model_hash(story_folder)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 5]}')  # the tokens that end a text
+    ends = model_hash(folder)
     change(folder / "config.json", rms_norm_eps=1e-3)
-    assert model_hash(folder) not in {first, ""}
+    assert len({first, ends, model_hash(folder), ""}) == 4
 
 
 def test_its_memory_is_that_of_its_type(story_folder: Path) -> None:
