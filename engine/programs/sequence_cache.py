@@ -100,7 +100,10 @@ class SequenceCache(Cache):  # type: ignore[misc]  # transformers has no types h
         super().__init__(layers=[SequenceLayer(self) for _ in range(num_layers)])
 
     def copy(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens of a sequence to another one."""
-        for layer in self.layers:
+        """Copy the first `length` tokens of a sequence to another one.
+
+        Some networks have layers that use the keys and values of another one, and have none of their own.
+        """
+        for layer in (layer for layer in self.layers if layer.is_initialized):
             for kept in (layer.keys, layer.values):
                 kept[target, :, :length] = kept[source, :, :length]

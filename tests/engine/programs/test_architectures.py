@@ -39,6 +39,20 @@ RUN: dict[str, dict[str, Any]] = {
     "gpt2": _OF_GPT2,
     "gpt_neox": _USUAL,
     "mixtral": _USUAL | {"num_local_experts": 4, "num_experts_per_tok": 2},
+    # its last layers have no keys and values of their own
+    "gemma3n_text": _USUAL
+    | _WINDOW
+    | {
+        "num_hidden_layers": 4,
+        "num_kv_shared_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "vocab_size_per_layer_input": NUM_VOCAB,
+        "hidden_size_per_layer_input": 8,
+        "altup_num_inputs": 2,
+        "laurel_rank": 4,
+        "intermediate_size": [96] * 4,
+        "activation_sparsity_pattern": [0.0] * 4,
+    },
 }
 REFUSED: dict[str, dict[str, Any]] = {
     "mamba": {"vocab_size": NUM_VOCAB, "hidden_size": 64, "num_hidden_layers": 2},
@@ -76,6 +90,22 @@ def test_a_text_in_parts_beside_others_has_the_logits_of_the_whole_text(kind: st
             whole = network(torch.tensor([text]), use_cache=False).logits[0].float().numpy()
         assert np.abs(np.stack(ours) - whole).max() < 1e-4
         assert whole.std() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3n_text"])
+def test_a_copied_prefix_continues_as_the_whole_text(kind: str, tmp_path: Path) -> None:
+    network = save(kind, RUN[kind], tmp_path)
+    context = TransformersContext(str(tmp_path), SPEC, NUM_VOCAB, 1, 1)
+    text = [(11 * place + 5) % NUM_VOCAB for place in range(30)]
+    context.fill([Chunk(0, text[:20], 0, 0)])
+    context.decode()
+    context.copy(0, 2)
+    num_rows = context.fill([Chunk(2, text[20:], 20, 1)])
+    context.decode()
+    (row,) = context.logits(num_rows)
+    with torch.inference_mode():
+        whole = network(torch.tensor([text]), use_cache=False).logits[0, -1].float().numpy()
+    assert np.abs(row.logits - whole).max() < 1e-4
 
 
 def test_a_window_is_seen_in_the_logits(tmp_path: Path) -> None:
