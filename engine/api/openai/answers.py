@@ -260,7 +260,7 @@ async def _first(index: int, choice: Choice, shape: Shape) -> dict[str, Any] | N
 
 def _usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:
     """Return the token counts: each prompt once, every answer."""
-    num_prompt = sum(len(done.prompt_ids) for done in completions[::n])
+    num_prompt = sum(done.timings.num_prompt for done in completions[::n])
     num_generated = sum(len(done.steps) for done in completions)
     return {
         "prompt_tokens": num_prompt,

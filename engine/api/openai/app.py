@@ -31,7 +31,13 @@ from engine.api.openai.requests import (
     decoded,
 )
 from engine.api.openai.responses import Model
-from engine.api.openai.tokenizer import detokenized, tokenized, tokenizer_info, whole_vocabulary
+from engine.api.openai.tokenizer import (
+    detokenized,
+    has_whole_vocabulary,
+    tokenized,
+    tokenizer_info,
+    whole_vocabulary,
+)
 from engine.api.openai.traffic import Traffic
 from engine.errors import EngineError
 from engine.workbench.workbench import Workbench
@@ -100,7 +106,11 @@ class Routes:
 
     async def _models(self) -> list[Model]:
         engine = self._generator.engine()
-        own = Model(id=self._generator.model_id, max_model_len=engine.capabilities.n_ctx)
+        own = Model(
+            id=self._generator.model_id,
+            owned_by="logitbench" if has_whole_vocabulary(engine) else "upstream",
+            max_model_len=engine.capabilities.n_ctx or None,
+        )
         embeds = await asyncio.to_thread(self._embedder.model)
         return [own] if embeds is None else [own, embeds]
 
@@ -129,7 +139,7 @@ class Routes:
 
     async def vocabulary(self, _request: Request) -> Response:
         """GET /vocabulary."""
-        return json_response(await asyncio.to_thread(whole_vocabulary, self._generator.engine().vocabulary))
+        return json_response(await asyncio.to_thread(whole_vocabulary, self._generator.engine()))
 
 
 def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:

@@ -23,6 +23,8 @@ from engine.workbench.workbench import Workbench
 QUICK_TRIALS, QUICK_CHARACTERS, QUICK_BIASES = 8, 8_192, 64
 """Trials, characters (or ids) and biases up to which the event loop itself starts the trials of a request: well under
 a millisecond, as handing them to a thread takes."""
+UNTOLD_MAX_TOKENS = 2048
+"""Tokens of a chat's answer where neither the request limits it nor an external engine tells its context."""
 
 T = TypeVar("T")
 
@@ -96,7 +98,7 @@ class Generator:
         self.check_model(asked.model)
         most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
         limits = Limits(
-            max_tokens=engine.capabilities.n_ctx if most is None else most,
+            max_tokens=engine.capabilities.n_ctx or UNTOLD_MAX_TOKENS if most is None else most,
             top_k=RECORDED_TOP_K,
             stop=asked.stops,
             prompt_logprobs=asked.scores_prompt,
@@ -218,8 +220,8 @@ def text_of(engine: Engine, ids: str | list[int], param: str = "prompt") -> str:
 
 
 def checked_length(engine: Engine, prompt: str | list[int]) -> str | list[int]:
-    """Return a prompt. Raises ApiError for ids that cannot fit into the context."""
-    most = engine.capabilities.n_ctx + 1  # one more may be scored
-    if isinstance(prompt, list) and len(prompt) > most:
-        raise api_error(PromptTooLong.of(f"{len(prompt):,}", most - 1))
+    """Return a prompt. Raises ApiError for ids that cannot fit into the context, where its size is known."""
+    n_ctx = engine.capabilities.n_ctx
+    if n_ctx and isinstance(prompt, list) and len(prompt) > n_ctx + 1:  # one more may be scored
+        raise api_error(PromptTooLong.of(f"{len(prompt):,}", n_ctx))
     return prompt

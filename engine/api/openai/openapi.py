@@ -120,7 +120,7 @@ OPERATIONS = (
     ),
     Operation("POST", "/detokenize", "Text of ids", answer.DetokenizeResponse, ask.DetokenizeRequest, (503,)),
     Operation("GET", "/tokenizer_info", "Special tokens and chat template", answer.TokenizerInfo, errors=(503,)),
-    Operation("GET", "/vocabulary", "All tokens with their bytes", answer.WholeVocabulary, errors=(503,)),
+    Operation("GET", "/vocabulary", "All tokens with their bytes", answer.WholeVocabulary, errors=(404, 503)),
     Operation("GET", "/v1/jobs", "The jobs that are known", answer.Jobs),
     Operation(
         "POST", "/v1/jobs", "Begin a call that goes on without its client", answer.Job, JobRequest, COMPUTES,

@@ -39,7 +39,8 @@ class Health(Response, frozen=True, kw_only=True):
 
 
 class Model(Response, frozen=True, kw_only=True):
-    """Model that requests may name. max_model_len: tokens of one prompt with its answer, or of one text to embed."""
+    """Model that requests may name. max_model_len: tokens of one prompt with its answer, or of one text to embed, null
+    where an external engine does not tell it. owned_by: "upstream" for one without ids of all its tokens."""
 
     id: str
     object: Literal["model"] = "model"
@@ -215,11 +216,11 @@ class EmbeddingResponse(Response, frozen=True, kw_only=True):
 
 
 class TokenizeResponse(Response, frozen=True, kw_only=True):
-    """Ids of a text. max_model_len: as many fit into the context."""
+    """Ids of a text. max_model_len: as many fit into the context; null where an external engine does not tell it."""
 
     tokens: list[int]
     count: int
-    max_model_len: int
+    max_model_len: int | None
 
 
 class DetokenizeResponse(Response, frozen=True, kw_only=True):
@@ -229,13 +230,14 @@ class DetokenizeResponse(Response, frozen=True, kw_only=True):
 
 
 class TokenizerInfo(Response, frozen=True, kw_only=True):
-    """Tokenizer of the model. add_bos_token: texts begin with bos_token; model_max_length: tokens of the context."""
+    """Tokenizer of the model. add_bos_token: texts begin with bos_token; model_max_length: tokens of the context, null
+    where an external engine does not tell it."""
 
     bos_token: str | None
     eos_token: str | None
     add_bos_token: bool
     chat_template: str | None
-    model_max_length: int
+    model_max_length: int | None
 
 
 class WholeVocabulary(Response, frozen=True, kw_only=True):

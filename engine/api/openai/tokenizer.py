@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from engine.api.openai.errors import api_error, refusal
+from engine.api.openai.errors import ApiError, api_error, refusal
 from engine.api.openai.generation import Generator, text_of
 from engine.api.openai.requests import DetokenizeRequest, TokenizeRequest
 from engine.api.openai.responses import DetokenizeResponse, TokenizeResponse, WholeVocabulary
+from engine.backends.seen_vocabulary import SeenVocabulary
 from engine.errors import EngineError
 from engine.protocol import Engine
-from engine.vocabulary import Vocabulary
 from engine.workbench.model_manager import ModelState
 
 EOS_KEY = "tokenizer.ggml.eos_token_id"
@@ -27,7 +27,7 @@ def tokenized(generator: Generator, asked: TokenizeRequest) -> TokenizeResponse:
         ids = _ids(engine, asked)
     except EngineError as error:
         raise api_error(error) from None
-    return TokenizeResponse(tokens=ids, count=len(ids), max_model_len=engine.capabilities.n_ctx)
+    return TokenizeResponse(tokens=ids, count=len(ids), max_model_len=engine.capabilities.n_ctx or None)
 
 
 def _ids(engine: Engine, asked: TokenizeRequest) -> list[int]:
@@ -46,8 +46,19 @@ def detokenized(generator: Generator, asked: DetokenizeRequest) -> DetokenizeRes
     return DetokenizeResponse(prompt=text_of(generator.engine(), asked.tokens, "tokens"))
 
 
-def whole_vocabulary(vocabulary: Vocabulary) -> WholeVocabulary:
-    """Return all tokens, so that a program can show the ids of answers without asking for each."""
+def has_whole_vocabulary(engine: Engine) -> bool:
+    """Return whether all tokens are known: those of most external engines only as far as answers have shown them."""
+    return not isinstance(engine.vocabulary, SeenVocabulary)
+
+
+def whole_vocabulary(engine: Engine) -> WholeVocabulary:
+    """Return all tokens, so that a program can show the ids of answers without asking for each.
+
+    Raises ApiError where they are not known.
+    """
+    if not has_whole_vocabulary(engine):
+        raise ApiError(404, "The external engine that answers here does not tell its whole vocabulary.")
+    vocabulary = engine.vocabulary
     return WholeVocabulary(
         pieces=[b64encode(piece).decode() for piece in vocabulary.pieces],
         kinds=list(vocabulary.kinds),
@@ -69,5 +80,5 @@ def tokenizer_info(engine: Engine, state: ModelState) -> dict[str, Any]:
         "eos_token": None if eos is None else vocabulary.text(eos),
         "add_bos_token": vocabulary.add_bos,
         "chat_template": (file.chat_template if file is not None else "") or None,
-        "model_max_length": engine.capabilities.n_ctx,
+        "model_max_length": engine.capabilities.n_ctx or None,
     }

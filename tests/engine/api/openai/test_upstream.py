@@ -1,0 +1,89 @@
+"""The API in front of an external engine: what that does not tell is null or absent, never 0 or made up."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from engine.api.openai.generation import UNTOLD_MAX_TOKENS
+from engine.api.openai.server import server_of
+from engine.backends.known import KnownEngine
+from engine.settings import Settings
+from engine.workbench.workbench import Workbench
+from tests.engine.api.openai.conftest import KEY, Api
+from tests.engine.backends.fake_server import Request, chunk, fake_server
+from tests.waiting import until
+
+USAGE = {"prompt_tokens": 7, "completion_tokens": 2}
+NATIVE = {
+    "content": " a", "tokens": [6], "stop": True, "stop_type": "eos", "tokens_evaluated": 3, "tokens_predicted": 1,
+}  # fmt: skip
+NO_IDS: dict[str, object] = {
+    "/v1/completions": lambda request: request.events(
+        chunk(" a"), chunk(" time", finish="stop"), {"choices": [], "usage": USAGE}
+    )
+}
+WITHOUT_CONTEXT: dict[str, object] = {
+    "/v1/models": {"data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_vocab": 100}}]},
+    "/props": {"default_generation_settings": {}, "total_slots": 1, "chat_template": "{{ messages }}"},
+    "/tokenize": {"tokens": [{"id": 5, "piece": "a"}]},
+    "/detokenize": {"content": "a"},
+    "/apply-template": {"prompt": "a"},
+}
+"""llama-server, if it did not tell the size of its context."""
+
+
+@contextmanager
+def upstream(answers: Mapping[str, object], home: Path) -> Iterator[Api]:
+    """The API before a server with these answers."""
+    bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
+    with fake_server(answers) as (address, _):
+        bench.model_manager.connect(KnownEngine(name="other", url=address))
+        until(lambda: not bench.model.is_loading, within_s=60)
+        bench.model.loaded()
+        server = server_of(bench)
+        server.start(0, KEY)
+        assert server.port is not None
+        yield Api(server.port, bench)
+        server.stop()
+        bench.close()
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The API before a server that tells neither ids nor the size of its context."""
+    with upstream(NO_IDS, tmp_path_factory.mktemp("api")) as made:
+        yield made
+
+
+def test_the_prompt_tokens_that_the_server_counts_are_told(api: Api) -> None:
+    answer = api.ask("/v1/completions", {"prompt": "Once upon"}).json
+    assert answer["choices"][0]["text"] == " a time"
+    assert answer["usage"]["prompt_tokens"] == 7
+
+
+def test_a_context_of_unknown_size_is_null(api: Api) -> None:
+    assert api.ask("/v1/models").json["data"][0]["max_model_len"] is None
+    assert api.ask("/tokenizer_info").json["model_max_length"] is None
+
+
+def test_a_client_is_not_told_that_all_ids_are_known(api: Api) -> None:
+    assert api.ask("/v1/models").json["data"][0]["owned_by"] == "upstream"
+    answer = api.ask("/vocabulary")
+    assert answer.status == 404 and "does not tell its whole vocabulary" in answer.json["error"]["message"]
+
+
+def test_ids_and_chats_are_answered_where_the_context_is_of_unknown_size(home: Path) -> None:
+    asked: list[int] = []
+
+    def completion(request: Request) -> None:
+        asked.append(request.body["n_predict"])
+        request.events(NATIVE)
+
+    with upstream({**WITHOUT_CONTEXT, "/completion": completion}, home) as api:
+        assert api.ask("/v1/completions", {"prompt": [5, 5, 5]}).json["choices"][0]["text"] == " a"
+        answer = api.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})
+        assert answer.json["choices"][0]["message"]["content"] == " a"
+        assert asked == [16, UNTOLD_MAX_TOKENS]
+        assert api.ask("/tokenize", {"prompt": "a"}).json["max_model_len"] is None
