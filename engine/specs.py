@@ -31,8 +31,8 @@ LANES: tuple[Lane, ...] = get_args(Lane)
 DTYPES: tuple[DType, ...] = get_args(DType)
 MAX_CLIENT_CHARACTERS = 200
 MAX_SEQUENCES = 256
-UNKNOWN_CTX = 1 << 20
-"""n_ctx of an external engine that does not tell how many tokens a sequence holds."""
+UNKNOWN_CTX = 1 << 24
+"""n_ctx of an external engine that does not tell how many tokens a sequence holds; no known context is as large."""
 MAX_RECORDED = 1024
 MAX_WATCHED = 64
 """Watched words of a request: each takes a pass over the logits of every step."""
@@ -265,7 +265,7 @@ class PoolSpec(Spec):
             if getattr(self, name) is not None:
                 self._whole(name, 1, 512)
         self._whole("parallel", 1, MAX_SEQUENCES)
-        self._whole("n_ctx", 16, 1 << 24)
+        self._whole("n_ctx", 16, UNKNOWN_CTX)
         for name in ("n_batch", "n_ubatch"):
             if getattr(self, name) is not None:
                 self._whole(name, 1, 1 << 20)
@@ -391,10 +391,10 @@ def _token_set(given: object) -> tuple[int, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Origin(Spec):
-    """Who submits a job, for its turn in the queue; not stored with what it generates.
+    """Who submits a job, for its turn in the queue.
 
     lane: someone who watches it in a browser, a call of the API, or a batch, of which 4, 2 and 1 jobs start in turn.
-    client: a name; clients of a lane take turns.
+    client: a name, stored with the trial of a call; clients of a lane take turns.
     """
 
     lane: Lane = "browser"

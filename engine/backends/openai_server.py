@@ -64,7 +64,7 @@ class ServerEngine(metaclass=Refusing):
         self.chat_template = found.chat_template
         self.spec = PoolSpec(
             parallel=self.capabilities.num_sequences,
-            n_ctx=max(self.capabilities.n_ctx, 16) if self.capabilities.n_ctx else UNKNOWN_CTX,
+            n_ctx=min(max(n_ctx, 16), UNKNOWN_CTX - 1) if (n_ctx := self.capabilities.n_ctx) else UNKNOWN_CTX,
             share_weights=False,
         )
         self.threads, self.startup = 1, Startup(0.0, 0.0, 0.0)

@@ -10,6 +10,8 @@ from engine.api.openai.generation import UNTOLD_MAX_TOKENS
 from engine.api.openai.server import server_of
 from engine.backends.known import KnownEngine
 from engine.settings import Settings
+from engine.specs import UNKNOWN_CTX
+from engine.workbench.trials import Draft
 from engine.workbench.workbench import Workbench
 from tests.engine.api.openai.conftest import KEY, Api
 from tests.engine.backends.fake_server import Request, chunk, fake_server
@@ -24,12 +26,14 @@ NO_IDS: dict[str, object] = {
         chunk(" a"), chunk(" time", finish="stop"), {"choices": [], "usage": USAGE}
     )
 }
+CONTEXT = "default_generation_settings"
 WITHOUT_CONTEXT: dict[str, object] = {
     "/v1/models": {"data": [{"id": "m", "owned_by": "llamacpp", "meta": {"n_vocab": 100}}]},
-    "/props": {"default_generation_settings": {}, "total_slots": 1, "chat_template": "{{ messages }}"},
+    "/props": {CONTEXT: {}, "total_slots": 1, "chat_template": "{{ messages }}"},
     "/tokenize": {"tokens": [{"id": 5, "piece": "a"}]},
     "/detokenize": {"content": "a"},
     "/apply-template": {"prompt": "a"},
+    "/completion": lambda request: request.events(NATIVE),
 }
 """llama-server, if it did not tell the size of its context."""
 
@@ -87,3 +91,14 @@ def test_ids_and_chats_are_answered_where_the_context_is_of_unknown_size(home: P
         assert answer.json["choices"][0]["message"]["content"] == " a"
         assert asked == [16, UNTOLD_MAX_TOKENS]
         assert api.ask("/tokenize", {"prompt": "a"}).json["max_model_len"] is None
+
+
+@pytest.mark.parametrize(("told", "noted"), [(None, UNKNOWN_CTX), (1 << 20, 1 << 20), (1 << 25, UNKNOWN_CTX - 1)])
+def test_a_large_context_is_not_taken_for_an_unknown_one(told: int | None, noted: int, home: Path) -> None:
+    props = {CONTEXT: {"n_ctx": told}, "total_slots": 1}
+    with upstream({**WITHOUT_CONTEXT, "/props": props}, home) as api:
+        assert api.bench.model.loaded()[0].spec.n_ctx == noted
+        assert api.ask("/v1/models").json["data"][0]["max_model_len"] == told
+        trial = api.bench.trials.submit(Draft("a"))
+        trial.job.result(60)
+        assert (trial.status()["n_ctx"] is None) == (told is None)
