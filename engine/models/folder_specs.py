@@ -49,6 +49,18 @@ def folder_spec(file: ModelFile, spec: PoolSpec) -> PoolSpec:
     return replace(spec, dtype=dtype, type_k=kind, type_v=kind, share_weights=False)
 
 
+def carried_over(file: ModelFile, spec: PoolSpec, other: ModelFile) -> PoolSpec:
+    """Return the parameters of a model for another one: the same, without those that only one of the engines has.
+
+    Where llama.cpp follows transformers, its keys and values and its attention have the same precision.
+    """
+    if other.is_folder:
+        return replace(
+            spec, type_k=PoolSpec.type_k, type_v=PoolSpec.type_v, flash_attn=None, n_gpu_layers=0, load="mmap"
+        )
+    return replace(spec, dtype=None, flash_attn=False) if file.is_folder else spec
+
+
 def folder_dtype(file: ModelFile, spec: PoolSpec) -> DType:
     """Return the type of weights and arithmetic that a model folder runs with."""
     return spec.dtype or ("bfloat16" if file.quantisation == "BF16" else "float32")

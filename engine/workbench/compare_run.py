@@ -14,6 +14,7 @@ from engine.errors import EngineError, ModelError, PoolClosed, QueueFull
 from engine.files import named_path
 from engine.history import TrialLabel
 from engine.models import read_model
+from engine.models.folder_specs import carried_over
 from engine.specs import PoolSpec, Request
 from engine.tasks import Task
 from engine.units import counted
@@ -157,12 +158,13 @@ class CompareRun(Task[None]):
     def _spec(self, path: Path) -> PoolSpec:
         """Return the pool parameters of the model loaded before, so that speeds are comparable.
 
-        The context is at most the one that the model was trained with. Defaults apply where no model was loaded.
+        The context is at most the one that the model was trained with, and between a GGUF file and a folder only what
+        both have is the same. Defaults apply where no model was loaded.
         """
-        file = read_model(path)
-        if self._before.engine is None or self._before.server is not None:
+        file, before = read_model(path), self._before
+        if before.engine is None or before.file is None:
             return default_spec(file)
-        usual = self._before.spec
+        usual = carried_over(before.file, before.spec, file)
         return replace(usual, n_ctx=min(usual.n_ctx, max(file.n_ctx_train, 16)))
 
     def _put_back(self) -> None:

@@ -14,7 +14,7 @@ from engine.files import check_room, scratch_folder
 from engine.history import TrialRecord
 from engine.llama.scoring import ScoredSteps, ScoringModel, row_bytes
 from engine.models.details import readable
-from engine.models.folder_specs import check_gguf, folder_spec
+from engine.models.folder_specs import carried_over, check_gguf, folder_spec
 from engine.models.gguf import ModelFile
 from engine.models.memory import check_fits
 from engine.models.reading import read_model
@@ -80,7 +80,7 @@ class DiffTask(Task[Diffed]):
 
     def _diff(self) -> Diffed:
         self.update(doing="Checking the model file", left_s=None)
-        file = file_of(self.trial.model)
+        file = file_of(self.trial)
         other_file = file if self.other.model is None else read_model(self.other.model)
         self._check_vocabulary(other_file)
         spec = replace(
@@ -146,15 +146,11 @@ class DiffTask(Task[Diffed]):
 
 
 def _other_spec(file: ModelFile, spec: PoolSpec, other_file: ModelFile, other: Other) -> PoolSpec:
-    """Return the parameters of the other side: as the trial's own, and where llama.cpp is compared with transformers,
-    keys and values and attention of the same precision. Raises ConfigError for settings that it cannot have."""
-    if other_file.is_folder:
-        spec = replace(
-            spec, type_k=PoolSpec.type_k, type_v=PoolSpec.type_v, flash_attn=None, n_gpu_layers=0, load="mmap"
-        )
-    elif file.is_folder:
-        spec = replace(spec, dtype=None, flash_attn=False)
-    spec = replace(spec, **PoolOptions(**dict(other.settings)))  # type: ignore[typeddict-item]
+    """Return the parameters of the other side: as the trial's own, as far as it can have them.
+
+    Raises ConfigError for settings that it cannot have.
+    """
+    spec = replace(carried_over(file, spec, other_file), **PoolOptions(**dict(other.settings)))  # type: ignore[typeddict-item]
     if other_file.is_folder:
         return folder_spec(other_file, spec)
     check_gguf(spec)

@@ -15,7 +15,7 @@ from engine.errors import ConfigError, HistoryError, ModelError
 from engine.history import stage_kept
 from engine.models import embedded_model
 from engine.settings import Settings
-from engine.specs import Request, Sampling
+from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench, history_manager
 from engine.workbench.comparison_manager import ComparisonManager, figures
 from engine.workbench.history_manager import HistoryManager
@@ -106,6 +106,28 @@ def test_arms_on_two_models_run_one_after_the_other_and_the_first_comes_back(ben
     assert trial(bench, record, 0).steps.ids == trial(bench, record, 1).steps.ids
     assert bench.model.path == before.path and bench.model.spec == before.spec
     assert trial(bench, record, 1).pool.parallel == before.spec.parallel
+
+
+def test_a_folder_and_a_file_are_compared_whatever_options_the_loaded_one_has(
+    bench: Workbench, story_folder: Path
+) -> None:
+    before, file = bench.model, embedded_model()
+    options = {
+        file: PoolSpec(n_ctx=256, type_k="q8_0", flash_attn=True, load="none"),
+        story_folder: PoolSpec(n_ctx=256, dtype="float32"),
+    }
+    try:
+        for one, other in ((file, story_folder), (story_folder, file)):
+            bench.model_manager.load(one, options[one])
+            until(lambda: bench.model.engine, within_s=60)
+            record = compared(bench, plan(COLD, replace(COLD, model=str(other))))
+            assert [record.of(arm, 0)[0].error for arm in (0, 1)] == ["", ""]
+            pools = [trial(bench, record, arm).pool for arm in (0, 1)]
+            assert [pool.dtype for pool in pools] == [None if path == file else "float32" for path in (one, other)]
+            assert pools[0].n_ctx == pools[1].n_ctx == 256
+    finally:
+        bench.model_manager.load(file, before.spec)
+        until(lambda: bench.model.engine, within_s=60)
 
 
 def test_a_model_named_twice_is_one_model(bench: Workbench) -> None:
