@@ -44,7 +44,8 @@ CSV_COLUMNS = (
 def to_json(trial: TrialRecord) -> bytes:
     """Return all stored data of the trial, with the candidates of each step and its tokenizer, as JSON.
 
-    Of the model's path only the name of the file, as the folders of this machine are nobody else's business.
+    Of the model's path only the name of the file, as the folders of this machine are nobody else's business; of an
+    external engine no address.
     """
     return bytes(_object({**_head(TRIAL_FORMAT), **_trial(trial), "tokenizers": _tokenizers([trial])}))
 
@@ -72,7 +73,7 @@ def _trial(trial: TrialRecord) -> dict[str, Any]:
         "sampling": spec_to_dict(trial.sampling),
         "request": spec_to_dict(trial.request),
         "pool": spec_to_dict(trial.pool),
-        "model": {**vars(trial.model), "path": PurePath(trial.model.path).name},
+        "model": {**vars(trial.model), "path": "" if trial.engine else PurePath(trial.model.path).name},
         "versions": trial.versions,
         "unknown_fields": trial.unknown_fields,
         "engine": trial.engine and {**vars(trial.engine), "url": ""},

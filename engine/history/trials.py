@@ -20,7 +20,8 @@ from engine.validation import plain_text
 
 TITLE_CHARACTERS = 200
 MOST_ENGINE_CHARACTERS = 500
-_VERSIONS = ("llama-cpp-python", "logitbench", "numpy")
+_VERSIONS = ("logitbench", "numpy")
+_OF_POOLS = ("llama-cpp-python",)
 _OF_FOLDERS = ("torch", "transformers")
 OUTPUT_CHARACTERS = 200  # length of the output's start that lists show
 
@@ -145,9 +146,11 @@ def title_of(prompt: str, messages: Sequence[Mapping[str, str]]) -> str:
     return next((line.strip()[:TITLE_CHARACTERS] for line in lines if line.strip()), "")
 
 
-def versions(pool: PoolSpec) -> dict[str, str]:
-    """Return the versions to record with a trial of a pool: of the packages that its result depends on, by name."""
-    return {name: _version(name) for name in (*_VERSIONS, *(_OF_FOLDERS if pool.dtype else ()))}
+def versions(pool: PoolSpec, engine: EngineIdentity | None = None) -> dict[str, str]:
+    """Return the versions to record with a trial of a pool, or of an external engine: of the packages here that its
+    result depends on, by name."""
+    ran = () if engine is not None else (*_OF_POOLS, *(_OF_FOLDERS if pool.dtype else ()))
+    return {name: _version(name) for name in sorted((*_VERSIONS, *ran))}
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.errors import ModelError
-from engine.history import ModelIdentity
+from engine.history import ModelIdentity, TrialRecord
 from engine.models.details import readable
 from engine.models.gguf import ModelFile
 from engine.models.identity import model_hash
@@ -12,12 +12,18 @@ from engine.models.library import read_library
 from engine.models.reading import read_model
 
 
-def file_of(model: ModelIdentity, given: Path | None = None) -> ModelFile:
+def file_of(trial: TrialRecord, given: Path | None = None) -> ModelFile:
     """Return the file of a trial's model, unchanged since; reads a whole file the first time it is seen.
 
     given: where it is now; None: where it was, else in the library. Raises ModelError where it is missing or has
-    changed.
+    changed, and for a trial of an external engine.
     """
+    model = trial.model
+    if trial.engine is not None:
+        raise ModelError(
+            f"This trial was answered by {readable(trial.engine.name)}, an external engine, so there is no model file "
+            "to run again."
+        )
     if not model.hash:
         raise ModelError(
             f"This trial was imported from a log, which does not tell which file {readable(model.name)} was, so its "

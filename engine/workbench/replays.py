@@ -65,7 +65,7 @@ class ReplayTask(Task[Replayed]):
 
     def _replay(self) -> Replayed:
         self.update(doing="Checking the model file", left_s=None)
-        file = file_of(self.trial.model, self._model)
+        file = file_of(self.trial, self._model)
         with self._engine(file) as engine:
             replay = self._run(engine)
         return Replayed(replay, file.path, tuple(_remarks(self.trial)))

@@ -46,7 +46,7 @@ def record_of(trial: Trial) -> TrialRecord:
         request=replace(trial.request_in_effect, watched=()),  # which the history does not keep
         pool=trial.pool,
         model=trial.model,
-        versions=versions(trial.pool),
+        versions=versions(trial.pool, trial.engine),
         completion=completion,
         parent=trial.parent,
         label=trial.label,

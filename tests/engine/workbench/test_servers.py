@@ -9,13 +9,17 @@ import pytest
 from engine.backends.dialects import NOT_REPORTED
 from engine.backends.known import KnownEngine
 from engine.comparing.arms import Arm, ComparisonPlan
-from engine.errors import ConfigError
+from engine.errors import ConfigError, ModelError
 from engine.history import EngineIdentity
 from engine.history.export import to_json
 from engine.history.trial_json import trials_from_json
+from engine.models import embedded_model
 from engine.settings import Settings
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
+from engine.workbench.model_diffs import DiffTask, Other
+from engine.workbench.replays import ReplayTask
+from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, LiveTrial
 from tests.processes import free_port
 from tests.servers import our_server
@@ -62,6 +66,7 @@ def test_a_trial_is_stored_with_the_engine_that_answered(bench: Workbench, serve
     assert found.completion.steps == trial.completion.steps
     assert found.completion.text == trial.completion.text
     assert (found.request.top_k, found.request.stages) == (10, False)  # stages are not told
+    assert set(found.versions) == {"logitbench", "numpy"}  # llama.cpp ran elsewhere
     assert all(step.entropy is None and step.p_final is None for step in found.completion.steps)
     assert trial.status()["untold"] == NOT_REPORTED
     told = bench.history.console.run("SELECT engine ->> 'name' AS name, logprobs_of FROM trials").table.to_pylist()
@@ -122,10 +127,18 @@ def test_a_trial_leaves_and_comes_back_as_json_without_its_address(bench: Workbe
     found = bench.history.trial(trial.id)
     assert found is not None
     text = to_json(found).decode()
-    assert bench.model.server is not None and bench.model.server.url not in text
+    assert bench.model.server is not None and found.model.path == bench.model.server.url
+    assert bench.model.server.url.partition("://")[2] not in text
     (back,) = trials_from_json(text)
     assert back.engine == EngineIdentity("served", "", "logitbench", "model")
     assert back.completion.steps == found.completion.steps
+
+
+def test_a_trial_of_a_server_has_no_file_to_run_again(bench: Workbench) -> None:
+    trial = ended(bench, bench.trials.submit(Draft("Once", sampling=SEEDED, request=REQUEST)))
+    for task in (ReplayTask(record_of(trial)), DiffTask(record_of(trial), Other(embedded_model()), bench.settings)):
+        with pytest.raises(ModelError, match="was answered by served, an external engine"):
+            task.start().result(60)
 
 
 def test_a_server_that_cannot_be_reached_is_told_and_tried_again(bench: Workbench, server: KnownEngine) -> None:
