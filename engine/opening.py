@@ -22,5 +22,5 @@ def open_engine(
     model: a path, or the address of a known engine, of whose parameters only `parallel` counts: requests at once.
     """
     if is_address(model):
-        return open_known(known_at(model), spec.parallel)
+        return open_known(known_at(model), spec.parallel, on_opening)
     return Pool(model, build=build, on_progress=on_progress, on_opening=on_opening, **spec.to_dict())

@@ -1,5 +1,6 @@
 """Connecting to servers by their addresses, or as the known engines that a person has named."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.backends.address import checked_address, key_of
@@ -11,16 +12,28 @@ if TYPE_CHECKING:
     from engine.backends.openai_server import ServerEngine
 
 
-def connect_to(url: object, model: str, api_key_env: object, num_sequences: int | None = None) -> "ServerEngine":
+OnOpening = Callable[[Callable[[], None]], object]
+"""Called with a function that ends a connection which is being opened, from any thread; it raises PoolClosed then."""
+
+
+def connect_to(
+    url: object,
+    model: str,
+    api_key_env: object,
+    num_sequences: int | None = None,
+    on_opening: OnOpening = lambda _abort: None,
+) -> "ServerEngine":
     """Return the engine on a server; engine.connect documents parameters and errors."""
     from engine.backends.openai_server import ServerEngine  # its HTTP client takes a tenth of the engine's import
 
-    return ServerEngine.connect(checked_address(url), model, key_of(api_key_env), num_sequences)
+    return ServerEngine.connect(checked_address(url), model, key_of(api_key_env), num_sequences, on_opening)
 
 
-def open_known(engine: KnownEngine, num_sequences: int | None = None) -> "ServerEngine":
+def open_known(
+    engine: KnownEngine, num_sequences: int | None = None, on_opening: OnOpening = lambda _abort: None
+) -> "ServerEngine":
     """Connect to a known engine. Raises ConfigError where its key is missing, ServerFailed."""
-    return connect_to(engine.url, engine.model, engine.api_key_env, num_sequences)
+    return connect_to(engine.url, engine.model, engine.api_key_env, num_sequences, on_opening)
 
 
 def known_at(address: str) -> KnownEngine:

@@ -1,6 +1,7 @@
 """Link to a server: requests and streams by HTTP, with limits on the size and the duration of what it answers."""
 
 import asyncio
+import math
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -70,23 +71,29 @@ class Link:
             return None
 
     @asynccontextmanager
-    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Post a request and yield its events; where the server is busy, wait as it asks, some times."""
+    async def stream(
+        self, path: str, body: Mapping[str, Any], begins_within_s: float | None = None
+    ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        """Post a request and yield its events; where the server is busy, wait as it asks, some times.
+
+        begins_within_s: seconds until the answer begins, and then until its first event; None: BEGINS_WITHIN_S.
+        """
+        within_s = BEGINS_WITHIN_S if begins_within_s is None else begins_within_s
         for attempt in range(MOST_WAITS + 1):
-            async with self._begun(path, body) as response:
+            async with self._begun(path, body, within_s) as response:
                 wait_s = _wait_s(response)
                 if wait_s is None or attempt == MOST_WAITS:
-                    await _check(response, self.address)
-                    yield _events(response)
+                    async with _within(ANSWERS_WITHIN_S, "finish its error"):
+                        await _check(response, self.address)
+                    yield _events(response, within_s)
                     return
             await asyncio.sleep(wait_s)
 
     @asynccontextmanager
-    async def _begun(self, path: str, body: Mapping[str, Any]) -> AsyncIterator[httpx2.Response]:
+    async def _begun(self, path: str, body: Mapping[str, Any], within_s: float) -> AsyncIterator[httpx2.Response]:
         """As `_response`, with a limit on the time until the answer begins only."""
-        opening = self._sent(path, body)
-        async with _within(BEGINS_WITHIN_S, "begin to answer"):
-            response = await opening
+        async with _within(within_s, "begin to answer"):
+            response = await self._sent(path, body)
         try:
             yield response
         finally:
@@ -108,7 +115,8 @@ class Link:
             request = self._client.build_request(method, self.address.root + path, content=content, headers=headers)
             try:
                 return await self._client.send(request, stream=True)
-            except httpx2.RemoteProtocolError:  # the server closed a connection that was kept open: use another
+            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+                # the server closed a connection that was kept open: use another
                 return await self._client.send(request, stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
             raise _unreachable(self.address, error) from None
@@ -151,7 +159,8 @@ async def _check(response: httpx2.Response, address: Address) -> None:
         to = _bounded(response.headers.get("location", ""), 100)
         raise ServerFailed(
             f"{address.root} redirects to {to or 'another address'}, which is not followed, as the key would go there: "
-            "use the address itself"
+            "use the address itself",
+            status=status,
         )
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.headers.get("content-encoding", "identity").lower() != "identity":
@@ -178,7 +187,8 @@ def _refusal(address: Address, status: int, content: bytes, retry_after: str | N
     if any(kind in _TOO_LONG for kind in kinds):
         return PromptTooLong(f"{address.root} says{text}: shorten the prompt")
     if status == 429:
-        when = f", and asks to wait {_bounded(retry_after, 40)} s" if retry_after else ""
+        seconds = _seconds(retry_after)
+        when = "" if seconds is None else f", and asks to wait {seconds:g} s"
         return QueueFull(f"{address.root} has too many requests{when}{text}")
     if status == 400:
         return ConfigError(f"{address.root} refuses the request{text}")
@@ -192,7 +202,7 @@ def refused(event: Mapping[str, Any]) -> EngineError | None:
     text, kinds = _told(event)
     if any(kind in _TOO_LONG for kind in kinds):
         return PromptTooLong(f"the server says{text}: shorten the prompt")
-    return ServerFailed(f"the server ended the answer with an error{text}")
+    return ServerFailed(f"the server ended the answer with an error{text}", status=200)
 
 
 def _told(answer: object) -> tuple[str, tuple[str, ...]]:
@@ -209,17 +219,22 @@ def _wait_s(response: httpx2.Response) -> float | None:
     """Return the seconds that a busy server asks to wait; None where it does not, or for too long."""
     if response.status_code not in (429, 503):
         return None
+    seconds = _seconds(response.headers.get("retry-after"))
+    return seconds if seconds is not None and seconds <= LONGEST_WAIT_S else None
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Return the seconds of a Retry-After header, None for a date and for anything else."""
     try:
-        seconds = float(response.headers.get("retry-after", ""))
+        seconds = float(retry_after or "")
     except ValueError:
         return None
-    return seconds if 0 <= seconds <= LONGEST_WAIT_S else None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any]]:
+async def _events(response: httpx2.Response, within_s: float) -> AsyncIterator[dict[str, Any]]:
     """Yield the events of a stream; a server that answers with one JSON object instead gives that."""
     lines = _lines(response)
-    within_s = BEGINS_WITHIN_S
     while True:
         async with _within(within_s, "send the next token"):
             line = await anext(lines, None)

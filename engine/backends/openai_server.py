@@ -3,8 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,6 @@ from engine.backends.dialects import LLAMA_SERVER
 from engine.backends.link import Link, refused
 from engine.backends.probing import Found, probe
 from engine.backends.seen_vocabulary import SeenVocabulary
-from engine.backends.sent import Sent
 from engine.backends.server_loop import ServerLoop
 from engine.backends.server_text import ServerText, checked_template
 from engine.backends.waiting import WaitingJobs
@@ -70,7 +68,7 @@ class ServerEngine(metaclass=Refusing):
         self.threads, self.startup = 1, Startup(0.0, 0.0, 0.0)
         self._link, self._loop = link, loop
         self._text = ServerText(link, found.dialect, found.vocabulary)
-        self._running: dict[str, Future[None]] = {}
+        self._running: dict[Job, asyncio.Task[None]] = {}
         self._waiting = WaitingJobs(
             self._start,
             num_sequences=self.capabilities.num_sequences,
@@ -78,15 +76,24 @@ class ServerEngine(metaclass=Refusing):
         )
 
     @classmethod
-    def connect(cls, address: Address, model: str = "", key: str = "", num_sequences: int | None = None) -> Self:
+    def connect(
+        cls,
+        address: Address,
+        model: str = "",
+        key: str = "",
+        num_sequences: int | None = None,
+        on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
+    ) -> Self:
         """Ask the server at an address what it can do, and return the engine.
 
-        Raises ConfigError for a model that it does not have, ServerFailed where it cannot be reached or used.
+        on_opening: called with a function that ends the connection from any thread; PoolClosed is raised then. Raises
+        ConfigError for a model that it does not have, ServerFailed where it cannot be reached or used.
         """
         if num_sequences is not None and not 1 <= num_sequences <= MAX_SEQUENCES:
             raise ConfigError(f"num_sequences = {num_sequences:,}: must be from 1 to {MAX_SEQUENCES}")
         loop, link = ServerLoop(), Link(address, key)
         try:
+            on_opening(lambda: loop.close(link.close()))
             return cls(link, loop, loop.call(probe(link, model)), num_sequences)
         except BaseException:
             loop.close(link.close())
@@ -203,21 +210,18 @@ class ServerEngine(metaclass=Refusing):
         """Send a job that has left the queue."""
         started = time.monotonic()
         try:
-            running = self._running[job.id] = self._loop.begin(self._run(job, started))
+            self._loop.begin(self._run(job, started))
         except PoolClosed as error:
             job.fail(error)
-            return
-        running.add_done_callback(lambda _done: self._ended(job))
-        if job.is_cancelled:  # while it was neither in the queue nor running
-            running.cancel()
-
-    def _ended(self, job: Job) -> None:
-        self._running.pop(job.id, None)
-        self._waiting.ended(job)
 
     async def _run(self, job: Job, started: float) -> None:
-        """Run one job to its end, which is also an error of its own."""
+        """Run one job to its end, which is also an error of its own. The next one starts when its request is over."""
         try:
+            task = asyncio.current_task()
+            assert task is not None
+            self._running[job] = task
+            if job.is_cancelled:  # while it was neither in the queue nor running
+                raise asyncio.CancelledError
             await self._answer(job, started)
         except asyncio.CancelledError:
             closed = self.ending or PoolClosed("closed while this job was open")
@@ -226,13 +230,16 @@ class ServerEngine(metaclass=Refusing):
             self._loop.deliver(partial(job.fail, error.bare()))
         except Exception as defect:
             self._loop.deliver(partial(job.fail, _defect(defect)))
+        finally:
+            self._running.pop(job, None)
+            self._waiting.ended(job)
 
     async def _answer(self, job: Job, started: float) -> None:
         ids = await self._prompt_ids(job)
         if isinstance(job.vocabulary, SeenVocabulary) and isinstance(self.vocabulary, SeenVocabulary):
             for token in ids:
                 job.vocabulary.learn_from(self.vocabulary, token)
-        sampling, found, deliver = job.sampling, self.found, self._loop.deliver
+        sampling, found, deliver = job.sampling, self.found, partial(self._deliver, job)
         if sampling.seed is None and self.capabilities.seeds:
             sampling = replace(sampling, seed=random.getrandbits(31))
         queue_s = started - job.submitted
@@ -253,17 +260,32 @@ class ServerEngine(metaclass=Refusing):
                     if found.dialect is LLAMA_SERVER and num_unsent > 0 and sent.tokens:
                         sent = await self._text.with_unsent(sent, num_unsent)
                     num_tokens += len(sent.tokens)
-                    deliver(partial(_take, answer, sent, at))
+                    deliver(partial(answer.take, sent, at))
                     num_read += 1
                     while num_read - answer.num_taken > MOST_UNDELIVERED and not job.done():
                         await asyncio.sleep(UNDELIVERED_POLL_S)
                     if answer.is_over or job.done():
                         break
-            deliver(partial(_finish, answer))
+            deliver(answer.finish)
         except asyncio.CancelledError:
             if not job.is_cancelled:
                 raise
             deliver(partial(answer.end, "cancelled"))
+
+    def _deliver(self, job: Job, told: Callable[[], object]) -> None:
+        """Deliver what came for a job, unless it is over; an answer that cannot be read fails it."""
+
+        def tell() -> None:
+            if job.done():
+                return
+            try:
+                told()
+            except EngineError as error:
+                job.fail(error)
+            except Exception as defect:
+                job.fail(_defect(defect))
+
+        self._loop.deliver(tell)
 
     async def _prompt_ids(self, job: Job) -> list[int]:
         """Return the token ids of a prompt; none where the server does not tell them. Raises PromptTooLong."""
@@ -286,8 +308,8 @@ class ServerEngine(metaclass=Refusing):
         job.is_cancelled = True
         if self._waiting.remove(job):
             job.on_cancelled()
-        elif (running := self._running.get(job.id)) is not None:
-            running.cancel()
+        elif (running := self._running.pop(job, None)) is not None:
+            self._loop.cancel(running)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -356,25 +378,6 @@ class ServerEngine(metaclass=Refusing):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-
-def _take(answer: Answer, sent: Sent, at: float) -> None:
-    """Deliver an event; an answer that cannot be read fails its job."""
-    if answer.job.done():
-        return
-    try:
-        answer.take(sent, at)
-    except EngineError as error:
-        answer.job.fail(error)
-    except Exception as defect:
-        answer.job.fail(_defect(defect))
-
-
-def _finish(answer: Answer) -> None:
-    try:
-        answer.finish()
-    except EngineError as error:
-        answer.job.fail(error)
 
 
 def _defect(error: Exception) -> EngineError:

@@ -15,6 +15,8 @@ from engine.specs import MAX_ID, MAX_SEQUENCES, Request, Sampling
 from engine.vocabulary import TokenKind, Vocabulary
 
 DEFAULT_SEQUENCES = 8
+BEGINS_WITHIN_S = 60.0
+"""First event of an answer to the probe: a short prompt, but a server may load the model for it."""
 MOST_MODELS = 1_000
 MOST_NAME = 300
 _PROMPT = "Once upon a time there was a"
@@ -210,7 +212,7 @@ async def _first_token(
     sampling = dialect.checked(Sampling(temperature=temperature, top_p=1.0))
     body = form.body(dialect, model, _PROMPT, sampling, Request(max_tokens=1, top_k=k))
     sent = Sent()
-    async with link.stream(form.path, body) as events:
+    async with link.stream(form.path, body, BEGINS_WITHIN_S) as events:
         async for event in events:
             if (error := refused(event)) is not None:
                 raise error
@@ -219,7 +221,7 @@ async def _first_token(
                 return sent.tokens[0] if sent.tokens else SentToken(None, sent.text.encode())
             if sent.finish:
                 break
-    raise ServerFailed("it sent no token")
+    raise ServerFailed("it sent no token", status=200)
 
 
 async def _logprobs_of(link: Link, dialect: Dialect, form: Form, model: str, cold: SentToken, k: int) -> LogprobsOf:

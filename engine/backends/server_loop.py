@@ -23,7 +23,7 @@ class ServerLoop:
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._deliveries: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._is_closed = False
+        self._is_closed, self._lock = False, threading.Lock()
         self._threads = [
             threading.Thread(target=run, name=f"logitbench-server-{name}", daemon=True)
             for name, run in (("loop", self._run), ("delivery", self._deliver))
@@ -32,11 +32,18 @@ class ServerLoop:
             thread.start()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run a coroutine; return its future, whose cancel() cancels it."""
-        if self._is_closed:
-            work.close()
-            raise PoolClosed("this engine is closed: connect again")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        """Run a coroutine; return its future. Raises PoolClosed."""
+        with self._lock:
+            if not self._is_closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise PoolClosed("this engine is closed: connect again")
+
+    def cancel(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task of this loop, from any thread."""
+        with self._lock:
+            if not self._is_closed:  # closing cancels all of them
+                self._loop.call_soon_threadsafe(task.cancel)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and wait for its result. Raises what it raises, and PoolClosed."""
@@ -56,11 +63,13 @@ class ServerLoop:
 
     def close(self, last: Coroutine[Any, Any, object]) -> None:
         """Cancel all that runs, run `last`, and end the threads. Safe to call twice, and from a delivery."""
-        if self._is_closed:
+        with self._lock:
+            was_closed, self._is_closed = self._is_closed, True
+            if not was_closed:
+                asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
+        if was_closed:
             last.close()
             return
-        self._is_closed = True
-        asyncio.run_coroutine_threadsafe(self._end(last), self._loop)
         for thread in self._threads:
             if threading.current_thread() is not thread:
                 thread.join(ENDS_WITHIN_S)
@@ -69,10 +78,12 @@ class ServerLoop:
         running = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
         for task in running:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await last
-        self._deliveries.put(None)
-        self._loop.stop()
+        try:
+            await asyncio.gather(*running, return_exceptions=True)
+            await last
+        finally:
+            self._deliveries.put(None)
+            self._loop.stop()
 
     def _run(self) -> None:
         self._loop.run_forever()

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from engine.backends.probing import Found
 
 LONGEST_DEFAULT_CTX = 2048
+CONNECTS_WITHIN_S = 300.0
+"""All that a server is asked before it counts as connected, of which it may load its model for some."""
 _log = logging.getLogger(__name__)
 
 EJECTED = "the model was ejected while this ran: load it again, then run"
@@ -215,9 +217,15 @@ class ModelManager:
             identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
         return {"engine": engine, "identity": identity}
 
-    def _connect(self, server: KnownEngine, _number: int) -> dict[str, Any]:
-        """Connect to a server and return the changes of the state."""
-        engine = open_known(server)
+    def _connect(self, server: KnownEngine, number: int) -> dict[str, Any]:
+        """Connect to a server and return the changes of the state; empty as in `_open`."""
+        timeout = LoadTimeout(
+            CONNECTS_WITHIN_S, "the server answers too slowly. Check that it responds, then try again"
+        )
+        if not self._show(number, timeout):
+            return {}
+        with timeout:
+            engine = open_known(server, on_opening=timeout.begins)
         answering = EngineIdentity(server.name, server.url, engine.found.dialect.name, engine.capabilities.logprobs_of)
         return {
             "engine": engine, "identity": server_identity(engine), "spec": engine.spec, "answering": answering,

@@ -11,6 +11,8 @@ LEAST_S = 120.0
 LEAST_BYTES_PER_S = 20e6
 """Slower than any disk or network that a model would be loaded from."""
 
+FILE_HINT = "its file or the process hangs. Check that the disk responds, then run again"
+
 
 def patience_s(num_bytes: int) -> float:
     """Return the seconds after which a load of `num_bytes` counts as hanging."""
@@ -20,11 +22,12 @@ def patience_s(num_bytes: int) -> float:
 class LoadTimeout:
     """Context manager around one load; raises BenchTimeout after `timeout_s` seconds, PoolClosed after stop().
 
-    The loading code first calls begins() with a function that ends the load from any thread.
+    The loading code first calls begins() with a function that ends the load from any thread. hint: why a load may take
+    too long, and what to do.
     """
 
-    def __init__(self, timeout_s: float = LEAST_S) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, timeout_s: float = LEAST_S, hint: str = FILE_HINT) -> None:
+        self._timeout_s, self._hint = timeout_s, hint
         self._lock = threading.Lock()
         self._end: Callable[[], object] | None = None
         self._reason: EngineError | None = None
@@ -57,12 +60,7 @@ class LoadTimeout:
         self._give_up(PoolClosed("the run was stopped while a model was loading"))
 
     def _time_out(self) -> None:
-        self._give_up(
-            BenchTimeout(
-                f"the model did not load within {self._timeout_s:,.0f} s: its file or the process hangs. "
-                "Check that the disk responds, then run again"
-            )
-        )
+        self._give_up(BenchTimeout(f"the model did not load within {self._timeout_s:,.0f} s: {self._hint}"))
 
     def _give_up(self, reason: EngineError) -> None:
         with self._lock:

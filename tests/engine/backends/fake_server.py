@@ -7,6 +7,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from engine.backends.openai_server import ServerEngine
+from engine.calls import connect
+
+COMPLETIONS = "/v1/completions"
 MODELS = {"data": [{"id": "m", "object": "model"}]}
 Handler = Callable[["Request"], None]
 
@@ -91,3 +95,25 @@ def fake_server(answers: Mapping[str, object]) -> Iterator[tuple[str, list[Reque
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def engine_with(
+    answering: Handler, *, num_sequences: int | None = None
+) -> Iterator[tuple[ServerEngine, list[Request]]]:
+    """An engine on a server that is in order while it is probed, and then answers completions like this."""
+    is_probed = threading.Event()
+
+    def answered(request: Request) -> None:
+        if is_probed.is_set():
+            answering(request)
+        else:
+            request.events(chunk(" a", finish="length", logprobs=columns(" a", -0.5, b=-1.5)))
+
+    with (
+        fake_server({COMPLETIONS: answered}) as (address, seen),
+        connect(address, num_sequences=num_sequences) as engine,
+    ):
+        is_probed.set()
+        seen.clear()
+        yield engine, seen

@@ -2,38 +2,17 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from engine.backends import answer, link
-from engine.backends.openai_server import ServerEngine
 from engine.calls import connect
 from engine.errors import ConfigError, EngineError, PromptTooLong, QueueFull, ServerFailed
 from engine.specs import Sampling
-from tests.engine.backends.fake_server import Request, chunk, columns, fake_server
+from tests.engine.backends.fake_server import Request, chunk, engine_with, fake_server
 from tests.processes import free_port
-
-COMPLETIONS = "/v1/completions"
-
-
-@contextmanager
-def engine_with(answering: Callable[[Request], None]) -> Iterator[tuple[ServerEngine, list[Request]]]:
-    """An engine on a server that is in order while it is probed, and then answers completions like this."""
-    is_probed = threading.Event()
-
-    def answered(request: Request) -> None:
-        if is_probed.is_set():
-            answering(request)
-        else:
-            request.events(chunk(" a", finish="length", logprobs=columns(" a", -0.5, b=-1.5)))
-
-    with fake_server({COMPLETIONS: answered}) as (address, seen), connect(address) as engine:
-        is_probed.set()
-        seen.clear()
-        yield engine, seen
 
 
 def failure(answering: Callable[[Request], None], **options: Any) -> EngineError:
