@@ -66,6 +66,7 @@ class Job(Future[Completion]):
         self.prompt_ids: tuple[int, ...] | None = None
         self.num_cached = 0
         self._num_prompt: int | None = None
+        self._num_generated = 0
         self.seed: int | None = sampling.seed
         self.submitted = time.monotonic()
         self.is_cancelled = self.is_retried = False
@@ -307,15 +308,16 @@ class Job(Future[Completion]):
         threads_batch: int | None = None,
         num_prompt: int | None = None,
         num_cached: int | None = None,
+        num_generated: int | None = None,
     ) -> None:
         """Complete the job; text_bytes: length of the text in bytes, which ends before a stop string.
 
-        num_prompt, num_cached: counts of a server that tells them at the end, or tells the number of prompt tokens but
-        not their ids. An unknown `reason` is an error of the job. Does nothing if it is over already.
+        num_prompt, num_cached, num_generated: counts of a server that tells them at the end, or tells the number of
+        tokens but not each of them. An unknown `reason` is an error of the job. Does nothing if it is over already.
         """
         match reason:
             case "stop" | "length" | "cancelled" as known:
-                self._num_prompt = num_prompt
+                self._num_prompt, self._num_generated = num_prompt, num_generated or 0
                 self.num_cached = self.num_cached if num_cached is None else num_cached
                 text = self._text(text_bytes)
                 self._finish(text, known, prefill_s, decode_s, threads, threads_batch)
@@ -339,6 +341,7 @@ class Job(Future[Completion]):
         threads_batch: int | None = None,
     ) -> None:
         queue_s = self._queue_s if self.is_started else time.monotonic() - self.submitted
+        num_generated = max(len(self.steps), self._num_generated)
         timings = Timings(
             queue_s=queue_s,
             load_s=self._load_s,
@@ -347,12 +350,12 @@ class Job(Future[Completion]):
             decode_s=decode_s,
             num_prompt=len(self.prompt_ids or ()) if self._num_prompt is None else self._num_prompt,
             num_cached=self.num_cached,
-            num_generated=len(self.steps),
+            num_generated=num_generated,
             threads=threads,
             threads_batch=threads_batch,
         )
         prompt_ids, seed = self.prompt_ids or (), self.seed or 0
-        is_full = is_context_full(reason, len(self.steps), self.request.max_tokens)
+        is_full = is_context_full(reason, num_generated, self.request.max_tokens)
         steps = self.steps, self.prompt_steps
         completion = Completion(text, *steps, prompt_ids, reason, timings, seed, self.id, is_full)
         self._close(completion, None)

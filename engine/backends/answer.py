@@ -15,6 +15,8 @@ from engine.vocabulary import Vocabulary
 
 MOST_EMPTY = 10_000
 """Events in a row that bring no token: more of them are no answer."""
+MOST_TEXT_BYTES = 64 << 20
+"""Of one answer."""
 
 
 class Answer:
@@ -94,6 +96,7 @@ class Answer:
             decode_s=max(self._last_at - first_at, 0.0),
             num_prompt=self._counts.num_prompt,
             num_cached=self._counts.num_cached,
+            num_generated=self._counts.num_generated,
         )
 
     def _take_prompt(self, tokens: Sequence[SentToken]) -> None:
@@ -102,18 +105,26 @@ class Answer:
             self.job.on_steps(self._row_of(token, self._id_of(token, ""), elapsed_s=0.0), is_prompt=True)
 
     def _take_tokens(self, tokens: Sequence[SentToken], text: str, at: float) -> None:
+        parts = _parts(tokens, text)
         for place, token in enumerate(tokens):
             if not self.is_over:
-                self._step(token, at, is_shared=place > 0, text=text if place == len(tokens) - 1 else "")
+                part, last = parts[place], place == len(tokens) - 1
+                self._step(token, at, is_shared=place > 0, text=text if last else "", part=part)
 
-    def _step(self, token: SentToken, at: float, *, is_shared: bool, text: str = "") -> None:
+    def _step(self, token: SentToken, at: float, *, is_shared: bool, text: str = "", part: bytes | None = None) -> None:
+        """Append a generated token. part: what it adds to the text, where the server tells no ids."""
         elapsed_s = at - (self._last_at if self._first_at else self.job.submitted)
         self._first_at, self._last_at = self._first_at or at, at
-        number = self._id_of(token, text)
+        if token.id is None and part is not None and isinstance(self._vocabulary, SeenVocabulary):
+            number = self._vocabulary.number(part, told=token.piece or b"")
+        else:
+            number = self._id_of(token, text)
         row = self._row_of(token, number, elapsed_s=0.0 if is_shared else elapsed_s, is_shared=is_shared)
         self.job.on_steps(row)
         before = len(self._text)
         self._text += self._vocabulary.pieces[number]
+        if len(self._text) > MOST_TEXT_BYTES:
+            raise ServerFailed(f"the server's answer is longer than {MOST_TEXT_BYTES:,} bytes")
         self._look_for_stop(before)
         if self._end is None and len(self.job.steps) >= self.job.request.max_tokens:
             self._end = "length", len(self._text)
@@ -162,7 +173,10 @@ class Answer:
         if k:
             row["top_ids"], row["top_logprobs"], row["top_p_final"] = -1, -np.inf, np.nan
             if top:
-                row["top_ids"][0, : len(top)] = [self._id_of(SentToken(one.id, one.piece), "") for one in top]
+                row["top_ids"][0, : len(top)] = [
+                    number if one.id is None and one.piece == token.piece else self._id_of(SentToken(*one[:2]), "")
+                    for one in top
+                ]
                 row["top_logprobs"][0, : len(top)] = [one.logprob for one in top]
         return row.tobytes()
 
@@ -173,11 +187,28 @@ class Answer:
             return
         if len(steps) and not vocabulary.pieces[last := steps.ids[-1]]:
             vocabulary.mark_end(last)
-            assert isinstance(self._known, SeenVocabulary)
-            self._known.mark_end(last)
+            if self._has_ids:
+                assert isinstance(self._known, SeenVocabulary)
+                self._known.mark_end(last)
         elif not self._has_ids:  # servers with ids send that of the end
             end = vocabulary.number_of_end()
             self.job.on_steps(self._row_of(SentToken(end, None), end, elapsed_s=0.0, is_shared=True))
+
+
+def _parts(tokens: Sequence[SentToken], text: str) -> list[bytes]:
+    """Return the bytes that each token of an event adds to its text, as servers without ids tell them.
+
+    They name the token that ends a text, and write U+FFFD for one within a character, of which the text has nothing:
+    such a token adds none, and the last one all that is left.
+    """
+    whole, parts, at = text.encode("utf-8", "replace"), [], 0
+    for token in tokens:
+        piece = token.piece or b""
+        part = piece if whole.startswith(piece, at) else b""
+        parts.append(part)
+        at += len(part)
+    parts[-1] += whole[at:]
+    return parts
 
 
 def _rank(logprob: float, top: Sequence[float]) -> int:

@@ -1,5 +1,6 @@
 """Seen vocabulary: the tokens of a server, as far as its answers have shown them."""
 
+import threading
 from typing import Self
 
 from engine.errors import ServerFailed
@@ -8,7 +9,6 @@ from engine.vocabulary import Sparse, T, TokenKind, Vocabulary
 MOST_TOKENS = 1 << 20
 """Ids of one vocabulary; those of models today end below 300,000."""
 END_NAME = "<end>"
-_END_PIECE = (b"", END_NAME)
 
 
 class _Growing(Sparse[T]):
@@ -25,14 +25,15 @@ class _Growing(Sparse[T]):
 class SeenVocabulary(Vocabulary):
     """Vocabulary that grows with the tokens that a server sends: under its own ids, or numbered as they come.
 
-    A token that was not seen has no bytes. One thread adds tokens, others may read. The hash is that of what has been
+    A token that was not seen has no bytes. Any thread may add tokens. The hash is that of what has been
     seen so far.
     """
 
     pieces: _Growing[bytes]  # type: ignore[assignment]  # indexed like a tuple and bytes
     kinds: _Growing[int]  # type: ignore[assignment]
     _num_tokens: int
-    _numbers: dict[tuple[bytes, str], int]
+    _numbers: dict[tuple[bytes, bytes], int]
+    _lock: threading.Lock
 
     @classmethod
     def empty(cls, *, bos: int | None = None, add_space_prefix: bool = False, num_tokens: int = 0) -> Self:
@@ -42,7 +43,7 @@ class SeenVocabulary(Vocabulary):
         """
         pieces, kinds = _Growing[bytes](num_tokens, {}, b""), _Growing[int](num_tokens, {}, 0)
         made = cls(pieces, kinds, {}, bos, bos is not None, add_space_prefix)  # type: ignore[arg-type]
-        vars(made).update(_num_tokens=num_tokens, _numbers={})
+        vars(made).update(_num_tokens=num_tokens, _numbers={}, _lock=threading.Lock())
         return made
 
     def beginning(self) -> Self:
@@ -62,12 +63,14 @@ class SeenVocabulary(Vocabulary):
             raise ServerFailed(
                 f"the server sent the token id {token:,}, beyond the {self._num_tokens or MOST_TOKENS:,} of its model"
             )
-        if self.knows(token):
-            return
-        self.kinds.put(token, int(kind))
-        if kind & TokenKind.CONTROL:
-            self.names[token] = name
-        self.pieces.put(token, piece)
+        with self._lock:
+            if self.knows(token):
+                return
+            known = self.kinds._known.get(token, 0)  # of an end that was marked before its bytes came
+            self.kinds.put(token, int(kind) | known)
+            if kind & TokenKind.CONTROL:
+                self.names[token] = name
+            self.pieces.put(token, piece)
 
     def learn_from(self, other: "SeenVocabulary", token: int) -> bool:
         """Note an id as another vocabulary knows it; return whether it is known now."""
@@ -77,24 +80,25 @@ class SeenVocabulary(Vocabulary):
 
     def mark_end(self, token: int) -> None:
         """Note that an id ends a text."""
-        self.kinds.put(token, int(TokenKind.END | TokenKind.CONTROL))
-        self.names.setdefault(token, END_NAME)
+        with self._lock:
+            self.kinds.put(token, int(TokenKind.END | TokenKind.CONTROL))
+            self.names.setdefault(token, END_NAME)
 
-    def number(self, piece: bytes) -> int:
-        """Return the number of a token of a server without ids, a new one where its bytes were not seen before."""
-        return self._number(piece, "")
+    def number(self, piece: bytes, told: bytes = b"") -> int:
+        """Return the number of a token of a server without ids, a new one where its bytes were not seen before.
+
+        told: what the server calls a token that has none.
+        """
+        found = self._numbers.get(key := (piece, b"" if piece else told))
+        if found is None:
+            found = self._numbers[key] = len(self.pieces)
+            self.learn(found, piece)
+        return found
 
     def number_of_end(self) -> int:
         """Return the number of the end of a text, for a server that does not send a token for it."""
-        return self._number(*_END_PIECE)
-
-    def _number(self, piece: bytes, name: str) -> int:
-        found = self._numbers.get((piece, name))
-        if found is None:
-            found = self._numbers[piece, name] = len(self.pieces)
-            kind = TokenKind.END | TokenKind.CONTROL if name else TokenKind.NORMAL
-            self.learn(found, piece, kind, name)
-        return found
+        self.mark_end(end := self.number(b"", END_NAME.encode()))
+        return end
 
     @property
     def end_tokens(self) -> tuple[int, ...]:  # grows

@@ -56,6 +56,7 @@ def of_native(event: Mapping[str, Any]) -> Sent:
     text = _text(event.get("content"))
     if not tokens:
         tokens = [SentToken(_id(one), None) for one in _list(event.get("tokens"))]
+    tokens = _few(tokens)
     if event.get("stop") is not True:
         return Sent(tokens, text, num_generated=_count(event.get("tokens_predicted")))
     timings = event.get("timings")
@@ -75,22 +76,32 @@ def of_completion(event: Mapping[str, Any]) -> Sent:
     if choice is None:
         return sent
     tokens = _of_logprobs(choice.get("logprobs"))
-    if "prompt_token_ids" in choice:  # the chunk before the first token
+    if choice.get("prompt_token_ids") is not None:  # the chunk before the first token
         return sent._replace(prompt=tokens)
     ids = _list(choice.get("token_ids"))
     if not tokens:
         tokens = [SentToken(_id(one), None) for one in ids]
-    return sent._replace(tokens=tokens, text=_text(choice.get("text")), finish=_finish(choice))
+    return sent._replace(tokens=_few(tokens), text=_text(choice.get("text")), finish=_finish(choice))
 
 
 def of_chat(event: Mapping[str, Any]) -> Sent:
-    """Read an event of /v1/chat/completions."""
+    """Read an event of /v1/chat/completions; what the model thinks before it answers is part of the text."""
     sent, choice = _counted(event)
     if choice is None:
         return sent
     delta = choice.get("delta") or choice.get("message")
-    text = _text(delta.get("content")) if isinstance(delta, dict) else ""
-    return sent._replace(tokens=_of_logprobs(choice.get("logprobs")), text=text, finish=_finish(choice))
+    text = ""
+    if isinstance(delta, dict):
+        thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
+        text = thought + _text(delta.get("content"))
+    return sent._replace(tokens=_few(_of_logprobs(choice.get("logprobs"))), text=text, finish=_finish(choice))
+
+
+def _few(tokens: list[SentToken]) -> list[SentToken]:
+    """Return the generated tokens of one event. Raises ServerFailed where they are too many."""
+    if len(tokens) > MOST_TOKENS:
+        raise ServerFailed(f"the server sent {len(tokens):,} tokens in one event; at most {MOST_TOKENS:,} are read")
+    return tokens
 
 
 def _counted(event: Mapping[str, Any]) -> tuple[Sent, Mapping[str, Any] | None]:

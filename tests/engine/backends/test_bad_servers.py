@@ -1,17 +1,19 @@
 """Servers that are down, slow, broken or hostile: each is told, nothing hangs, and no key goes elsewhere."""
 
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from engine.backends import answer, link
+from engine.backends import answer, link, sent
 from engine.calls import connect
 from engine.errors import ConfigError, EngineError, PromptTooLong, QueueFull, ServerFailed
 from engine.specs import Sampling
-from tests.engine.backends.fake_server import Request, chunk, engine_with, fake_server
+from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, engine_with, fake_server
 from tests.processes import free_port
 
 
@@ -278,3 +280,54 @@ def test_hostile_texts_are_kept_as_they_are() -> None:
     text = "<script>alert(1)</script>\u202e\x00"
     with engine_with(lambda request: request.events(chunk(text, finish="length"))) as (engine, _):
         assert engine.submit("Once").result(30).text == text
+
+
+def test_more_tokens_in_an_event_than_any_server_sends_fail_the_job() -> None:
+    texts = [" a"] * (sent.MOST_TOKENS + 1)
+    given = {"tokens": texts, "token_logprobs": [-0.5] * len(texts)}
+    events = [chunk("".join(texts), logprobs=given)]
+    assert "4,097 tokens in one event" in str(failure(lambda request: request.events(*events), max_tokens=5000))
+
+
+def test_a_text_beyond_the_limit_fails_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer, "MOST_TEXT_BYTES", 50)
+    error = failure(lambda request: request.events(chunk("x" * 40), chunk("y" * 40)))
+    assert "longer than 50 bytes" in str(error)
+
+
+def test_a_date_to_wait_for_is_not_shown_as_seconds() -> None:
+    def busy(request: Request) -> None:
+        request.json({"error": {"message": "busy"}}, 429, Retry_After="Wed, 21 Oct 2026 07:28:00 GMT")
+
+    assert "asks to wait" not in str(failure(busy))
+
+
+def test_unknown_paths_that_redirect_are_not_there() -> None:
+    def redirect(request: Request) -> None:
+        request.text("", 302, Location="/login")
+
+    answers = {
+        "/props": redirect,
+        "/api/version": redirect,
+        COMPLETIONS: lambda request: request.events(chunk(" a", finish="length")),
+    }
+    with fake_server(answers) as (address, _), connect(address) as engine:
+        assert engine.submit("Once").result(30).text == " a"
+
+
+def test_a_connection_that_is_reset_is_replaced() -> None:
+    num_reset = 0
+
+    def resetting(request: Request) -> None:
+        nonlocal num_reset
+        if num_reset < 1:
+            num_reset += 1
+            request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            request.close_connection = True
+            request.connection.close()
+        else:
+            request.events(chunk(" a", finish="length"))
+
+    with engine_with(resetting) as (engine, seen):
+        assert engine.submit("Once").result(30).text == " a"
+        assert len(seen) == 2

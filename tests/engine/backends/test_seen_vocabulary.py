@@ -1,0 +1,36 @@
+"""Seen vocabulary: what several threads add to it, and the ends of texts."""
+
+import threading
+
+from engine.backends.seen_vocabulary import SeenVocabulary
+
+
+def test_tokens_of_several_threads_are_all_there() -> None:
+    vocabulary, begin = SeenVocabulary.empty(), threading.Barrier(4)
+
+    def learn(first: int) -> None:
+        begin.wait()
+        for token in range(first, 4000, 4):
+            vocabulary.learn(token, b"%d" % token)
+
+    threads = [threading.Thread(target=learn, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(vocabulary) == len(vocabulary.kinds) == 4000
+    assert all(vocabulary.pieces[token] == b"%d" % token for token in range(4000))
+
+
+def test_an_end_stays_one_when_its_bytes_come_later() -> None:
+    vocabulary = SeenVocabulary.empty()
+    vocabulary.mark_end(5)
+    vocabulary.learn(5, b"")
+    assert vocabulary.is_end(5) and vocabulary.end_tokens == (5,)
+
+
+def test_the_end_of_a_server_without_ids_has_one_number() -> None:
+    vocabulary = SeenVocabulary.empty()
+    numbers = [vocabulary.number(b" a"), vocabulary.number(b"", told=b"\xef\xbf\xbd"), vocabulary.number_of_end()]
+    assert numbers == [0, 1, 2] and vocabulary.number_of_end() == 2
+    assert [vocabulary.is_end(token) for token in numbers] == [False, False, True]
