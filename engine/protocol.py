@@ -33,7 +33,7 @@ class Capabilities(NamedTuple):
     logprobs_of: what these are of. scores_prompts: also the tokens of a prompt have them. is_exact: rank, entropy and
     normaliser are over the whole vocabulary, and the final probability and the draw are told. inspects: sampler stages
     and watched words can be recorded, tokens forced. grammars: grammars and schemas are obeyed. seeds: the same seed
-    gives the same draws. embeds: it has an endpoint for embeddings.
+    gives the same draws.
     """
 
     n_ctx: int
@@ -49,7 +49,6 @@ class Capabilities(NamedTuple):
     inspects: bool = True
     grammars: bool = True
     seeds: bool = True
-    embeds: bool = False
 
     def limited(self, request: Request) -> Request:
         """Return a request without the records that the engine does not make: fewer candidates, no sampler stages."""

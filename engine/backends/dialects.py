@@ -8,7 +8,6 @@ import msgspec
 
 from engine.backends.sent import Sent, of_chat, of_completion, of_native
 from engine.errors import ConfigError
-from engine.protocol import LogprobsOf
 from engine.specs import MAX_RECORDED, Request, Sampling
 
 OPENAI_SAMPLING = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
@@ -45,8 +44,7 @@ class Dialect:
 
     label: its name for people. forms: the endpoints that it may have, the one that tells most first. owners: what its
     models are owned by in /v1/models. path: a path that only this kind of server has, with a key of its answer.
-    has_ids, scores_prompts, seeds, has_tokenizer, sampling, candidates_max: as in Capabilities; logprobs_of "unknown":
-    measured when it is added. has_grammars: GBNF and schemas.
+    has_ids, candidates_max: as in Capabilities. sampling: parameters that it takes. has_grammars: GBNF and schemas.
     """
 
     name: str
@@ -56,10 +54,7 @@ class Dialect:
     path: tuple[str, str] | None = None
     sampling: frozenset[str] = OPENAI_SAMPLING
     candidates_max: int = 20
-    logprobs_of: LogprobsOf = "unknown"
     has_ids: bool = False
-    has_tokenizer: bool = False
-    scores_prompts: bool = False
     has_grammars: bool = False
 
     def checked(self, sampling: Sampling) -> Sampling:
@@ -90,6 +85,7 @@ def _native_body(dialect: Dialect, model: str, prompt: Prompt, sampling: Samplin
     }
     return {
         **values,
+        "model": model,
         "repeat_last_n": spans["penalty_last_n"],
         "dry_penalty_last_n": spans["dry_penalty_last_n"],
         "samplers": ["typ_p" if name == "typical_p" else name for name in sampling.samplers],
@@ -155,13 +151,12 @@ CHAT = Form("/v1/chat/completions", _chat_body, of_chat)
 
 OURS = Dialect(
     name="logitbench", label="Logitbench", forms=(COMPLETION,), owners=frozenset({"logitbench"}),
-    sampling=OPENAI_SAMPLING | {"top_k", "min_p", "typical_p", "repeat_penalty"}, logprobs_of="model", has_ids=True,
-    has_tokenizer=True, scores_prompts=True, has_grammars=True,
+    sampling=OPENAI_SAMPLING | {"top_k", "min_p", "typical_p", "repeat_penalty"}, has_ids=True, has_grammars=True,
 )  # fmt: skip
 LLAMA_SERVER = Dialect(
     name="llama-server", label="llama-server", forms=(NATIVE,), owners=frozenset({"llamacpp"}),
     path=("/props", "default_generation_settings"), sampling=LLAMA_SAMPLING, candidates_max=MAX_RECORDED,
-    logprobs_of="model", has_ids=True, has_tokenizer=True, has_grammars=True,
+    has_ids=True, has_grammars=True,
 )  # fmt: skip
 OTHER = Dialect(name="openai", label="An OpenAI-compatible server", forms=(COMPLETION, CHAT))
 DIALECTS = (
@@ -178,7 +173,7 @@ DIALECTS = (
     Dialect(name="openvino", label="OpenVINO Model Server", forms=(COMPLETION, CHAT), owners=frozenset({"OVMS"})),
     OTHER,
 )  # fmt: skip
-"""Kinds of servers. What a server tells of log-probabilities is measured, not read here, except for the first two."""
+"""Kinds of servers. What a server tells of log-probabilities is measured, but for the first two."""
 
 
 def gives_ids(name: str) -> bool:

@@ -1,6 +1,9 @@
 """Known engines: servers that a person has named once, in a file without their keys."""
 
-from collections.abc import Sequence
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from engine.files import decoded_json, read_regular, write_private
 from engine.units import counted
 from engine.validation import Spec, plain_text
 
-FILE = "engines.json"
+FILE, LOCK = "engines.json", "engines.lock"
 MOST_ENGINES, MOST_NAME, MOST_MODEL = 100, 60, 300
 _MOST_BYTES = 1 << 20
 
@@ -64,20 +67,42 @@ def find_known(home: Path, name: str) -> KnownEngine:
     raise ConfigError(f"There is no engine {quoted(name)}; known: {names}. `engines add` adds one.")
 
 
-def add_known(home: Path, engine: KnownEngine) -> None:
-    """Keep an engine. Raises ConfigError for a name that is taken, too many engines, a file that cannot be written."""
+def check_new(home: Path, name: str) -> tuple[KnownEngine, ...]:
+    """Return the known engines. Raises ConfigError where one of this name cannot be added: as add_known."""
     known = read_known(home)
-    if any(one.name == engine.name for one in known):
-        raise ConfigError(f"There is an engine {quoted(engine.name)} already: remove it first, or choose another name")
+    if any(one.name == name for one in known):
+        raise ConfigError(f"There is an engine {quoted(name)} already: remove it first, or choose another name")
     if len(known) >= MOST_ENGINES:
         raise ConfigError(f"There are {counted(len(known), 'engine')} already, the most that are kept: remove one")
-    _write(home, [*known, engine])
+    return known
+
+
+def add_known(home: Path, engine: KnownEngine) -> None:
+    """Keep an engine. Raises ConfigError for a name that is taken, too many engines, a file that cannot be written."""
+    with _locked(home):
+        _write(home, [*check_new(home, engine.name), engine])
 
 
 def remove_known(home: Path, name: str) -> None:
     """Forget an engine. Raises ConfigError where there is none of that name."""
-    find_known(home, name)
-    _write(home, [one for one in read_known(home) if one.name != name])
+    with _locked(home):
+        find_known(home, name)
+        _write(home, [one for one in read_known(home) if one.name != name])
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Let nobody else change the engines meanwhile: neither another thread nor another process."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{home / LOCK}: the engines cannot be saved ({error.strerror})") from error
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 def _write(home: Path, engines: Sequence[KnownEngine]) -> None:

@@ -67,7 +67,7 @@ class ServerEngine(metaclass=Refusing):
         )
         self.threads, self.startup = 1, Startup(0.0, 0.0, 0.0)
         self._link, self._loop = link, loop
-        self._text = ServerText(link, found.dialect, found.vocabulary)
+        self._text = ServerText(link, found.dialect, found.vocabulary, found.model)
         self._running: dict[Job, asyncio.Task[None]] = {}
         self._waiting = WaitingJobs(
             self._start,
@@ -259,6 +259,7 @@ class ServerEngine(metaclass=Refusing):
                     num_unsent = (sent.num_generated or 0) - num_tokens - len(sent.tokens)
                     if found.dialect is LLAMA_SERVER and num_unsent > 0 and sent.tokens:
                         sent = await self._text.with_unsent(sent, num_unsent)
+                        num_tokens = (sent.num_generated or 0) - len(sent.tokens)  # also where they are not known
                     num_tokens += len(sent.tokens)
                     deliver(partial(answer.take, sent, at))
                     num_read += 1

@@ -87,13 +87,13 @@ async def _llama_server(
     settings, meta = told.get("default_generation_settings"), entry.get("meta")
     meta = meta if isinstance(meta, dict) else {}
     template = _text(told.get("chat_template"), 1 << 20)
-    first = await link.ask("/tokenize", {"content": "a", "add_special": True, "with_pieces": True})
+    first = await link.ask("/tokenize", {"model": model, "content": "a", "add_special": True, "with_pieces": True})
     tokens = first.get("tokens") if isinstance(first, dict) else None
     bos, has_space = _beginning(tokens)
     vocabulary = SeenVocabulary.empty(
         bos=bos, add_space_prefix=has_space, num_tokens=_whole(meta.get("n_vocab"), MOST_TOKENS)
     )
-    await _learn_end(link, vocabulary, _text(told.get("eos_token")))
+    await _learn_end(link, vocabulary, model, _text(told.get("eos_token")))
     return Found(
         LLAMA_SERVER,
         LLAMA_SERVER.forms[0],
@@ -115,9 +115,9 @@ async def _llama_server(
     )
 
 
-async def _learn_end(link: Link, vocabulary: SeenVocabulary, name: str) -> None:
+async def _learn_end(link: Link, vocabulary: SeenVocabulary, model: str, name: str) -> None:
     """Note the token that ends a text, which llama-server tells by its name."""
-    body = {"content": name, "add_special": False, "parse_special": True, "with_pieces": True}
+    body = {"model": model, "content": name, "add_special": False, "parse_special": True, "with_pieces": True}
     match await link.ask("/tokenize", body) if name else None:
         case {"tokens": [{"id": int(end)}]}:
             vocabulary.learn(end, b"", TokenKind.END | TokenKind.CONTROL, name)
@@ -126,7 +126,7 @@ async def _learn_end(link: Link, vocabulary: SeenVocabulary, name: str) -> None:
 def _beginning(tokens: object) -> tuple[int | None, bool]:
     """Return the id with which texts begin, and whether the tokenizer puts a space before them, from those of "a"."""
     match tokens:
-        case [{"id": int(bos)}, {"piece": str(piece)}] | [{"id": int(bos)}, {"piece": str(piece)}, *_]:
+        case [{"id": int(bos)}, {"piece": str(piece)}, *_]:
             return bos, piece.startswith(" ")
         case [{"piece": str(piece)}]:
             return None, piece.startswith(" ")
@@ -150,7 +150,6 @@ async def _ours(link: Link, names: tuple[str, ...], model: str, entry: Mapping[s
             candidates_max=OURS.candidates_max,
             is_exact=False,
             inspects=False,
-            embeds=len(names) > 1,
         ),
         template,
         "",

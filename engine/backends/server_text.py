@@ -1,7 +1,7 @@
 """Texts and token ids of a server that has a tokenizer, which is asked once for each token or for all of them."""
 
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -18,20 +18,22 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
 
 
 class ServerText:
-    """Tokenizer of a server. A `vocabulary` that is not whole learns the bytes of every token that it meets."""
+    """Tokenizer of a server. A `vocabulary` that is not whole learns the bytes of every token that it meets.
 
-    def __init__(self, link: Link, dialect: Dialect, vocabulary: Vocabulary) -> None:
-        self._link, self._dialect, self._vocabulary = link, dialect, vocabulary
+    model: its name, for servers that have several.
+    """
+
+    def __init__(self, link: Link, dialect: Dialect, vocabulary: Vocabulary, model: str) -> None:
+        self._link, self._dialect, self._vocabulary, self._model = link, dialect, vocabulary, model
 
     async def ids(self, text: str, *, is_special: bool = False) -> list[int]:
         """Return the ids of a text, with the token that begins texts. Raises ServerFailed."""
         if self._dialect is not LLAMA_SERVER:
             # The server parses control tokens in all texts, so that `is_special` changes nothing.
-            answer = await self._link.ask("/tokenize", {"prompt": text, "add_special_tokens": True})
-            return _ids(_of(answer, "tokens"))
+            return _ids(_of(await self._ask("/tokenize", {"prompt": text, "add_special_tokens": True}), "tokens"))
         pieces = await self._pieces(text, add_special=True, parse_special=is_special)
         for token, piece in pieces:
-            self._learn(token, piece)
+            await self._learn(token, piece, may_be_control=is_special)
         return [token for token, _ in pieces]
 
     async def with_unsent(self, sent: Sent, num_unsent: int) -> Sent:
@@ -39,19 +41,21 @@ class ServerText:
 
         It sends nothing for a token that ends within a character, and then the whole character as that of the token
         which completes it. The others are those of the character, if the last of these is the token that was sent.
+        Where it is not, as the model has spelled the character in another way than the tokenizer would, the event is
+        returned as it is: the answer goes on without these steps.
         """
         pieces = (await self._pieces(sent.text, add_special=False, parse_special=False))[-num_unsent - 1 :]
         ids, joined = [token for token, _ in pieces], b"".join(piece for _, piece in pieces)
         told = sent.tokens[-1]
         if len(pieces) <= num_unsent or ids[-1] != told.id or joined != sent.text.encode():
-            raise ServerFailed(f"the server left out {num_unsent:,} tokens of this answer, so its steps are not known")
+            return sent
         unsent = [SentToken(token, piece) for token, piece in pieces[:-1]]
         return sent._replace(tokens=[*unsent, told._replace(piece=pieces[-1][1])])
 
     async def _pieces(self, text: str, *, add_special: bool, parse_special: bool) -> list[tuple[int, bytes]]:
         """Return the ids and the bytes of a text's tokens, as llama-server tells them."""
         body = {"content": text, "add_special": add_special, "parse_special": parse_special, "with_pieces": True}
-        return [_piece(one) for one in _of(await self._link.ask("/tokenize", body), "tokens")]
+        return [_piece(one) for one in _of(await self._ask("/tokenize", body), "tokens")]
 
     async def learn(self, ids: Sequence[int]) -> None:
         """Ask for the texts of ids whose bytes are not known, one by one."""
@@ -60,24 +64,44 @@ class ServerText:
         for token in dict.fromkeys(ids):
             if not self._vocabulary.knows(token):
                 name = "content" if self._dialect is LLAMA_SERVER else "prompt"
-                text = _of(await self._link.ask("/detokenize", {"tokens": [token]}), name, str)
-                self._learn(token, text.encode())
+                text = _of(await self._ask("/detokenize", {"tokens": [token]}), name, str)
+                await self._learn(token, text.encode("utf-8", "replace"), may_be_control=True)
 
     async def chat_ids(self, messages: Sequence[dict[str, str]]) -> tuple[str, list[int]]:
         """Return messages as the server's chat template renders them, and their ids."""
         if self._dialect is LLAMA_SERVER:
-            text = _of(await self._link.ask("/apply-template", {"messages": list(messages)}), "prompt", str)
+            text = _of(await self._ask("/apply-template", {"messages": list(messages)}), "prompt", str)
             return text, await self.ids(text, is_special=True)
-        ids = _ids(_of(await self._link.ask("/tokenize", {"messages": list(messages)}), "tokens"))
-        return _of(await self._link.ask("/detokenize", {"tokens": ids}), "prompt", str), ids
+        ids = _ids(_of(await self._ask("/tokenize", {"messages": list(messages)}), "tokens"))
+        return _of(await self._ask("/detokenize", {"tokens": ids}), "prompt", str), ids
 
-    def _learn(self, token: int, piece: bytes) -> None:
-        """Note a token; the one that begins texts is a control token, whose name is no text."""
+    async def _ask(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Return what the server answers about its model."""
+        return await self._link.ask(path, {"model": self._model, **body})
+
+    async def _learn(self, token: int, piece: bytes, *, may_be_control: bool) -> None:
+        """Note a token of llama-server, which gives a control token its name: that is no text.
+
+        may_be_control: whether it comes from a text in which control tokens are parsed, or from somewhere else.
+        """
         assert isinstance(self._vocabulary, SeenVocabulary)
-        if token == self._vocabulary.bos:
+        if self._vocabulary.knows(token):
+            return
+        if token == self._vocabulary.bos or (may_be_control and await self._is_control(token, piece)):
             self._vocabulary.learn(token, b"", TokenKind.CONTROL, piece.decode("utf-8", "replace"))
         else:
             self._vocabulary.learn(token, piece)
+
+    async def _is_control(self, token: int, piece: bytes) -> bool:
+        """Return whether a token is only found in its own text where control tokens are parsed."""
+        if not piece.startswith((b"<", b"[")):
+            return False
+        text = piece.decode("utf-8", "replace")
+        found = [
+            any(token == one for one, _ in await self._pieces(text, add_special=False, parse_special=parse_special))
+            for parse_special in (True, False)
+        ]
+        return found == [True, False]
 
 
 async def whole_vocabulary(link: Link) -> Vocabulary:

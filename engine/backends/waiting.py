@@ -68,12 +68,6 @@ class WaitingJobs:
             return self._waiting.position(job) if job in self._waiting else 0
 
     @property
-    def num_waiting(self) -> int:
-        """Number of jobs that wait."""
-        with self._room:
-            return len(self._waiting)
-
-    @property
     def num_open(self) -> int:
         """Number of jobs that wait or run."""
         with self._room:

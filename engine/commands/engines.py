@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.backends.connecting import open_known
-from engine.backends.known import KnownEngine, add_known, find_known, read_known, remove_known
+from engine.backends.known import KnownEngine, add_known, check_new, find_known, read_known, remove_known
 from engine.backends.report import Fact, found_facts, page_facts
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
@@ -58,8 +58,10 @@ def _list(given: Given) -> None:
 
 def _add(given: Given) -> None:
     engine = KnownEngine(name=given["name"], url=given["url"], model=given["model"], api_key_env=given["key_env"])
+    home = Settings.from_environment().home
+    check_new(home, engine.name)
     found = _found(engine)
-    add_known(Settings.from_environment().home, engine)
+    add_known(home, engine)
     _print_found(found, is_json=given["json"])
 
 

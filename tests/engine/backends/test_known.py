@@ -1,6 +1,7 @@
 """Known engines: their file, which has no keys, and who may be asked."""
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,21 @@ def test_an_address_is_opened_only_where_a_person_has_added_it(home: Path) -> No
         add_known(home, KnownEngine(name="fake", url=address))
         with open_engine(f"{address}/v1", PoolSpec(parallel=3)) as engine:
             assert (engine.model, engine.capabilities.num_sequences) == (address, 3)
+
+
+def test_engines_that_are_added_and_removed_at_the_same_time_are_all_kept(home: Path) -> None:
+    for n in range(8):
+        add_known(home, KnownEngine(name=f"old {n}", url="http://localhost"))
+    begin = threading.Barrier(8)
+
+    def change(n: int) -> None:
+        begin.wait()
+        add_known(home, KnownEngine(name=f"new {n}", url="http://localhost"))
+        remove_known(home, f"old {n}")
+
+    threads = [threading.Thread(target=change, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(one.name for one in read_known(home)) == [f"new {n}" for n in range(8)]

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from engine import __main__ as shell
+from engine.backends.known import KnownEngine, add_known
+from tests.engine.backends.fake_server import fake_server
 from tests.processes import free_port
 from tests.servers import our_server
 
@@ -55,3 +57,12 @@ def test_what_cannot_be_used_is_told_and_not_kept(
     assert "cannot be reached" in told(capsys, "add", "story", f"http://127.0.0.1:{free_port()}", status=2)
     assert "no engine 'story'" in told(capsys, "check", "story", status=2)
     assert "No engines are known" in told(capsys, "list")
+
+
+def test_a_name_that_is_taken_is_refused_before_the_server_is_asked(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_known(home, KnownEngine(name="story", url="http://localhost"))
+    with fake_server({}) as (address, seen):
+        assert "There is an engine 'story' already" in told(capsys, "add", "story", address, status=2)
+    assert seen == []
