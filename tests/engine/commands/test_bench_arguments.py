@@ -56,7 +56,15 @@ def test_instances_and_threads_are_layouts() -> None:
 
 @pytest.mark.parametrize("axis", AXES, ids=lambda axis: axis.name)
 def test_every_axis_has_a_flag(axis: Axis) -> None:
-    texts = {"layout": "1x2", "load": "none", "type_k": "q8_0", "type_v": "q8_0", "arm": "loop", "n_ctx": "64", "dtype": "bfloat16"}
+    texts = {
+        "layout": "1x2",
+        "load": "none",
+        "type_k": "q8_0",
+        "type_v": "q8_0",
+        "arm": "loop",
+        "n_ctx": "64",
+        "dtype": "bfloat16",
+    }
     text = texts.get(axis.name, "1")
     words = [f"--{axis.name.replace('_', '-')}", text] * (2 if axis.name == "model" else 1)
     value = axis.parse(text)
