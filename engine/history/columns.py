@@ -64,6 +64,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
 def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> TrialRecord:
     """Return the trial of a row of `trials` and its steps."""
     request = spec_from_dict(Request, msgspec.json.decode(row["request"]))
+    num_generated = max(len(steps), row["num_generated"])  # a server may count more than it sends
     return TrialRecord(
         id=str(row["id"]),
         created_at=row["created_at"].replace(tzinfo=UTC),
@@ -83,7 +84,7 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
             timings=Timings(**{name: row[name] for name in Timings._fields}),
             seed=row["seed"],
             id=str(row["id"]),
-            is_context_full=is_context_full(row["finish_reason"], len(steps), request.max_tokens),
+            is_context_full=is_context_full(row["finish_reason"], num_generated, request.max_tokens),
         ),
         parent=str(row["parent"]) if row["parent"] else None,
         label=row["label"],

@@ -193,6 +193,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
         if self.format != FORMAT:
             raise ValueError(f"format {self.format}; this version reads format {FORMAT}")
         request = spec_from_dict(Request, self.request)
+        num_generated = max(len(steps), self.timings.num_generated)  # a server may count more than it sends
         completion = Completion(
             text=self.text,
             steps=steps,
@@ -202,7 +203,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
             timings=Timings(**msgspec.structs.asdict(self.timings)),
             seed=self.seed,
             id=self.id,
-            is_context_full=is_context_full(self.finish_reason, len(steps), request.max_tokens),
+            is_context_full=is_context_full(self.finish_reason, num_generated, request.max_tokens),
         )
         return TrialRecord(
             id=self.id,
