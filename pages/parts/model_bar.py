@@ -60,7 +60,7 @@ def show() -> None:
         engine_choice.connected(state, state.engine)
     elif state.error is not None:
         notice(state.error)
-        if state.name and st.button("Load again", key="model_again"):
+        if state.name and st.button("Load again" if state.server is None else "Connect again", key="model_again"):
             _load_again(bench)
     else:
         st.caption("No model is loaded.")
@@ -68,10 +68,12 @@ def show() -> None:
         label, told = ("Change", ANOTHER) if state.engine is not None else ("Choose a model", None)
         st.button(label, key="model_change", help=told, on_click=_open, args=("picker",))
         if state.engine is not None:
-            st.button(
-                "Eject", key="model_eject", type="tertiary", on_click=bench.model_manager.eject, help="Unload the model"
-            )
             is_here = state.file is not None
+            st.button(
+                "Eject" if is_here else "Disconnect", key="model_eject", type="tertiary",
+                help="Unload the model" if is_here else "Disconnect from this engine",
+                on_click=bench.model_manager.eject,
+            )  # fmt: skip
             st.button(
                 "This machine" if is_here else "This engine", key="model_machine", type="tertiary",
                 help="Processor, limits, workers" if is_here else "What this engine supports, page by page",
