@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -221,9 +222,9 @@ class ServerEngine(metaclass=Refusing):
             assert task is not None
             self._running[job] = task
             if job.is_cancelled:  # while it was neither in the queue nor running
-                raise asyncio.CancelledError
+                raise CancelledError
             await self._answer(job, started)
-        except asyncio.CancelledError:
+        except CancelledError:
             closed = self.ending or PoolClosed("closed while this job was open")
             self._loop.deliver(job.on_cancelled if job.is_cancelled else partial(job.fail, closed))
         except EngineError as error:
@@ -268,7 +269,7 @@ class ServerEngine(metaclass=Refusing):
                     if answer.is_over or job.done():
                         break
             deliver(answer.finish)
-        except asyncio.CancelledError:
+        except CancelledError:
             if not job.is_cancelled:
                 raise
             deliver(partial(answer.end, "cancelled"))
