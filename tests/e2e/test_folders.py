@@ -41,7 +41,7 @@ def test_a_folder_is_loaded_run_and_compared_with_llama_cpp(server: Server, open
     expect(dialog.get_by_text(re.compile("tokens, 8 layers, float32"))).to_be_visible()
     is_settled(page)
     dialog.get_by_role("button", name="Load", exact=True).click()
-    expect(page.get_by_text(re.compile("float32 by transformers")).first).to_be_visible()
+    expect(page.get_by_text(re.compile("float32 · transformers")).first).to_be_visible()
     expect(page.get_by_role("button", name=RUN)).to_be_enabled()
     is_settled(page)
     field = page.get_by_label("Max tokens", exact=True)

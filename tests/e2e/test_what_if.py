@@ -63,7 +63,8 @@ def test_a_limit_of_the_x_ray_opens_it_where_the_other_token_is_drawn(shipped: S
         summary.click()
     limits = page.locator(".flips li").get_by_role("button")
     for place in range(16):  # of some tokens no limit is known
-        answer(page).nth(place).click()
+        if place:  # the first is pinned, and another click would unpin it
+            answer(page).nth(place).click()
         expect(page.locator(".inspector h3").first).to_have_text(f"Token {place + 1} of 16")
         if comes(limits.first):
             break

@@ -130,7 +130,7 @@ def _figures(found: Diffed) -> None:
 
 def _side(file: ModelFile, spec: PoolSpec) -> str:
     if file.is_folder:
-        return f"{readable(file.path.name)}, {spec.dtype} by transformers"
+        return f"{readable(file.path.name)}, {spec.dtype} · transformers"
     return f"{readable(file.path.name)}, {file.quantisation}, {_kv(spec)}"
 
 
