@@ -11,7 +11,7 @@
     ├── JobTimeout       `result(timeout=…)` timed out; the job continues. Also a TimeoutError.
     ├── BenchTimeout     a benchmark's sample or model load took too long: a worker hangs or is slow. The run goes on.
     ├── ProgramFailed    an external program (llama-bench, the compiler) failed; the text ends with its last output.
-    ├── ServerFailed     a server elsewhere cannot be reached, refuses, or breaks its answer off. Look at the server.
+    ├── ServerFailed     an external engine cannot be reached, refuses, or breaks its answer off. Look at the server.
     ├── LimitExceeded    untrusted input exceeded its time or memory limit, or ended the process that read it.
     ├── WorkerDied       the process that ran this job ended; the pool starts another. Submit again.
     ├── PoolClosed       the pool was closed, or could not keep a worker alive. Open another.
@@ -103,7 +103,7 @@ class ProgramFailed(EngineError):
 
 
 class ServerFailed(EngineError):
-    """A server elsewhere cannot be reached, refuses a request, or answers with something else than its API says.
+    """An external engine cannot be reached, refuses a request, or answers with something else than its API says.
 
     status: of its answer, None where there was none.
     """

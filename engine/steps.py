@@ -236,8 +236,8 @@ class TokenStep:
 
     logprob, rank and entropy are exact over the whole vocabulary, of the model's own distribution before any sampler,
     in nats; rank 1 is the most probable and ties share the better rank. p_final is the probability just before the
-    draw, draw the uniform number used, elapsed_s the seconds since the job's previous step. A server elsewhere does not
-    tell all of these; those that it does not tell are None too.
+    draw, draw the uniform number used, elapsed_s the seconds since the job's previous step. An external engine does not
+    report all of these; those that it does not report are None too.
     """
 
     __slots__ = ("_index", "_table", "id", "text")

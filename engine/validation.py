@@ -15,6 +15,7 @@ from engine.errors import ConfigError, quoted
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", bound="Spec")
 
 
 class Refusing(type):
@@ -200,3 +201,13 @@ def plain_text(name: str, text: object, most_characters: int | None = None) -> s
             f"{name}: character {error.start + 1:,} is half of a surrogate pair, not text: remove it"
         ) from error
     return str(text)
+
+
+def given_spec(name: str, value: S | None, kind: type[S]) -> S:
+    """Return the spec that was passed as the parameter `name`, the default for None. Raises ConfigError otherwise."""
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        raise ConfigError(f"{name} = {value!r}: must be {article} {kind.__name__}; {kind.__name__}.from_dict makes one")
+    return value

@@ -20,11 +20,12 @@ from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, Q
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
 from engine.map_progress import OnProgress
-from engine.pool.in_order import BATCH, completions
+from engine.pool.in_order import BATCH, checked_prompts, completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.settings import Settings
 from engine.specs import Origin, PoolSpec, Request, RequestOptions, Sampling, given_prompt
 from engine.step_parts import INSPECTED, step_dtype
+from engine.validation import given_spec
 from engine.vocabulary import TokenKind, Vocabulary
 
 END = 256
@@ -97,8 +98,7 @@ class FakeEngine:
         progress: OnProgress = False,
         **options: Unpack[RequestOptions],
     ) -> Iterator[Any]:
-        if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
-            raise ConfigError("prompts: must be a list")
+        prompts = checked_prompts(prompts)
         request = Request(**options)  # type: ignore[arg-type]
         self._check_open()
         return completions(
@@ -118,12 +118,10 @@ class FakeEngine:
         job_id: str | None = None,
         origin: Origin | None = None,
     ) -> Job:
-        if not isinstance(sampling, Sampling | None):
-            raise ConfigError("sampling: must be a Sampling")
         return Job(
             new_id() if job_id is None else checked_id(job_id),
             given_prompt(prompt),
-            sampling or Sampling(),
+            given_spec("sampling", sampling, Sampling),
             request,
             VOCABULARY,
             cancel=self._cancel,

@@ -142,14 +142,20 @@ async def _within(seconds: float, what: str) -> AsyncIterator[None]:
 
 async def _read(response: httpx2.Response, most: int = MOST_ANSWER_BYTES) -> bytes:
     content = bytearray()
+    async for part in _parts(response):
+        content += part
+        if len(content) > most:
+            raise ServerFailed(f"the server's answer is larger than {most:,} bytes")
+    return bytes(content)
+
+
+async def _parts(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Yield the content as it comes. Raises ServerFailed where the connection breaks."""
     try:
         async for part in response.aiter_raw():
-            content += part
-            if len(content) > most:
-                raise ServerFailed(f"the server's answer is larger than {most:,} bytes")
+            yield part
     except httpx2.HTTPError as error:
         raise ServerFailed(f"the connection broke ({_bounded(str(error))})") from None
-    return bytes(content)
 
 
 async def _check(response: httpx2.Response, address: Address) -> None:
@@ -256,18 +262,15 @@ async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
         yield await _read(response)
         return
     left = bytearray()
-    try:
-        async for part in response.aiter_raw():
-            left += part
-            *lines, left = left.split(b"\n") if b"\n" in part else (left,)
-            if len(left) > MOST_EVENT_BYTES:
-                raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
-            for line in lines:
-                name, _, data = bytes(line).partition(b":")
-                if name == b"data" and data.strip():
-                    yield data.strip()
-    except httpx2.HTTPError as error:
-        raise ServerFailed(f"the connection broke ({_bounded(str(error))})") from None
+    async for part in _parts(response):
+        left += part
+        *lines, left = left.split(b"\n") if b"\n" in part else (left,)
+        if len(left) > MOST_EVENT_BYTES:
+            raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
+        for line in lines:
+            name, _, data = bytes(line).partition(b":")
+            if name == b"data" and data.strip():
+                yield data.strip()
 
 
 def _decoded(content: bytes) -> Any:

@@ -24,7 +24,7 @@ from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
 from engine.map_progress import OnProgress
-from engine.pool.in_order import BATCH, completions
+from engine.pool.in_order import BATCH, checked_prompts, completions
 from engine.protocol import Capabilities, Startup, WorkerInfo
 from engine.results import Completion
 from engine.settings import Settings
@@ -39,7 +39,7 @@ from engine.specs import (
     Sampling,
     given_prompt,
 )
-from engine.validation import Refusing, plain_text, refusing
+from engine.validation import Refusing, given_spec, plain_text, refusing
 from engine.vocabulary import Vocabulary
 
 MOST_UNDELIVERED, UNDELIVERED_POLL_S = 256, 0.002
@@ -47,7 +47,7 @@ MOST_UNDELIVERED, UNDELIVERED_POLL_S = 256, 0.002
 
 
 class ServerEngine(metaclass=Refusing):
-    """A model on a server elsewhere, with the methods of engine.Pool, which documents them.
+    """A model on an external engine's server, with the methods of engine.Pool, which documents them.
 
     `found` has what the server says of itself, `capabilities` what follows for a job; a figure that it does not tell is
     None in each step. num_sequences: requests that run at once, by default as many as the server says, else eight.
@@ -161,8 +161,7 @@ class ServerEngine(metaclass=Refusing):
         **options: Unpack[RequestOptions],
     ) -> Iterator[Completion | EngineError]:
         """Yield completions in the order of the prompts, as Pool.map does."""
-        if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
-            raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; use submit for a single prompt")
+        prompts = checked_prompts(prompts)
         request = Request(**options)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._waiting.check_open()
         return completions(
@@ -183,23 +182,20 @@ class ServerEngine(metaclass=Refusing):
         origin: Origin | None = None,
     ) -> Job:
         """Create a job without queueing it; raises ConfigError."""
-        if not isinstance(sampling, Sampling | None):
-            raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
-        if not isinstance(origin, Origin | None):
-            raise ConfigError(f"origin = {origin!r}: must be an Origin; Origin.from_dict makes one")
+        sampling, origin = given_spec("sampling", sampling, Sampling), given_spec("origin", origin, Origin)
         can, given = self.capabilities, given_prompt(prompt)
         if isinstance(given, list) and not can.has_ids:
-            raise ConfigError("This server does not tell token ids, so a prompt must be a text")
+            raise ConfigError("This server does not return token ids, so the prompt must be a text")
         if request.prompt_logprobs and not can.scores_prompts:
             raise ConfigError(
-                "This server tells no log-probabilities of a prompt's tokens, so it cannot score a prompt"
+                "This server returns no log-probabilities of a prompt's tokens, so it cannot score a prompt"
             )
         if request.forced:
             raise ConfigError("This server cannot be made to record given tokens as generated ones")
         return Job(
             new_id() if job_id is None else checked_id(job_id),
             given,
-            self.found.dialect.checked(sampling or Sampling()),
+            self.found.dialect.checked(sampling),
             can.limited(request),
             self.vocabulary.beginning() if isinstance(self.vocabulary, SeenVocabulary) else self.vocabulary,
             cancel=self._cancel,

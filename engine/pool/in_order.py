@@ -6,7 +6,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Protocol
 
-from engine.errors import EngineError, JobTimeout
+from engine.errors import ConfigError, EngineError, JobTimeout
 from engine.jobs import Job
 from engine.map_progress import REPORT_EVERY_S, MapTally, OnProgress
 from engine.results import Completion
@@ -27,6 +27,13 @@ class Queue(Protocol):
 
     def wait_for_room(self, origin: Origin, first: Job | None = None) -> None:
         """Wait until there is room for jobs of this origin or the queue is closed, or until `first` is over."""
+
+
+def checked_prompts(prompts: Iterable[Prompt]) -> Iterable[Prompt]:
+    """Return the prompts. Raises ConfigError for a single one, and for what cannot be iterated over."""
+    if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
+        raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; use submit for a single prompt")
+    return prompts
 
 
 def completions(

@@ -20,7 +20,7 @@ from engine.models.mistaken import check_is_model
 from engine.models.reading import read_model
 from engine.models.weight_layout import with_layout
 from engine.pool import messages as m
-from engine.pool.in_order import BATCH, completions
+from engine.pool.in_order import BATCH, checked_prompts, completions
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LongTexts
 from engine.pool.texts import Texts
@@ -40,7 +40,7 @@ from engine.specs import (
     Sampling,
     given_prompt,
 )
-from engine.validation import Refusing, plain_text, refusing
+from engine.validation import Refusing, given_spec, plain_text, refusing
 
 _MOST_DEATHS = 3
 _MOST_PROFILE_BYTES = 1 << 20
@@ -150,11 +150,8 @@ class Pool(metaclass=Refusing):
         origin: Origin | None = None,
     ) -> Job:
         """Create a job without queueing it; raises ConfigError."""
-        if not isinstance(sampling, Sampling | None):
-            raise ConfigError(f"sampling = {sampling!r}: must be a Sampling; Sampling.from_dict makes one")
-        if not isinstance(origin, Origin | None):
-            raise ConfigError(f"origin = {origin!r}: must be an Origin; Origin.from_dict makes one")
-        given, sampling = given_prompt(prompt), sampling or Sampling()
+        sampling, origin = given_spec("sampling", sampling, Sampling), given_spec("origin", origin, Origin)
+        given = given_prompt(prompt)
         job = Job(
             new_id() if job_id is None else checked_id(job_id),
             given,
@@ -207,8 +204,7 @@ class Pool(metaclass=Refusing):
         message prefixed with prompts[INDEX]; with return_exceptions that error is yielded in the job's place and the
         others go on. Jobs not yet yielded are cancelled when the iterator closes.
         """
-        if isinstance(prompts, str | bytes) or not isinstance(prompts, Iterable):
-            raise ConfigError(f"prompts = {prompts!r}: must be a list of prompts; use submit for a single prompt")
+        prompts = checked_prompts(prompts)
         request = Request(**options)  # type: ignore[arg-type]  # stop becomes a tuple there
         self._group.check_open()
         return completions(

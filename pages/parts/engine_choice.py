@@ -1,4 +1,4 @@
-"""External engines in the model bar: the choice of a known one, a form for another, and what a connected one tells."""
+"""External engines in the model bar: the choice of a known one, a form for another, what a connected one supports."""
 
 from collections.abc import Mapping
 from pathlib import Path

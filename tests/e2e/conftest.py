@@ -198,6 +198,20 @@ def has_ended(page: Page) -> None:
     strip_has_ended(page)
 
 
+def run_opening(page: Page, num_tokens: int) -> None:
+    """Run the opening prompt for this many tokens, as soon as there is an engine."""
+    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
+    is_settled(page)
+    field = page.get_by_label("Max tokens", exact=True)
+    field.fill(str(num_tokens))
+    field.press("Enter")
+    is_settled(page)
+    before = page.url
+    page.get_by_role("button", name=RUN).click()
+    expect(page).not_to_have_url(before)
+    has_ended(page)
+
+
 def strip_has_ended(page: Page) -> None:
     """Wait until the strip shows the trial of the address to its end."""
     is_settled(page)

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import lend_exports
-from tests.e2e.conftest import RUN, Server, has_ended, is_settled, running
+from tests.e2e.conftest import RUN, Server, has_ended, is_settled, run_opening, running
 from tests.servers import our_server
 
 OpenPage = Callable[[str], Page]
@@ -52,16 +52,7 @@ def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str,
     expect(
         page.get_by_text(re.compile(f"{elsewhere.rpartition(':')[2]}.*context 256", re.DOTALL)).first
     ).to_be_visible()
-    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
-    is_settled(page)
-    field = page.get_by_label("Max tokens", exact=True)
-    field.fill("24")
-    field.press("Enter")
-    is_settled(page)
-    before = page.url
-    page.get_by_role("button", name=RUN).click()
-    expect(page).not_to_have_url(before)
-    has_ended(page)
+    run_opening(page, 24)
     assert_told(page)
     page.goto(page.url)  # from the history, by its address
     has_ended(page)

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import lend_exports
-from tests.e2e.conftest import RUN, Server, has_ended, is_settled, running
+from tests.e2e.conftest import RUN, Server, is_settled, run_opening, running
 
 OpenPage = Callable[[str], Page]
 
@@ -42,16 +42,7 @@ def test_a_folder_is_loaded_run_and_compared_with_llama_cpp(server: Server, open
     is_settled(page)
     dialog.get_by_role("button", name="Load", exact=True).click()
     expect(page.get_by_text(re.compile("float32 · transformers")).first).to_be_visible()
-    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
-    is_settled(page)
-    field = page.get_by_label("Max tokens", exact=True)
-    field.fill("24")
-    field.press("Enter")
-    is_settled(page)
-    before = page.url
-    page.get_by_role("button", name=RUN).click()
-    expect(page).not_to_have_url(before)
-    has_ended(page)
+    run_opening(page, 24)
     page.locator(".t.answer").nth(5).click()
     expect(page.get_by_text("The model ranked").first).to_be_visible()
     page.get_by_role("button", name="Replay", exact=True).click()

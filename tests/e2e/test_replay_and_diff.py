@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import lend_exports
-from tests.e2e.conftest import RUN, Server, has_ended, is_settled, running
+from tests.e2e.conftest import Server, is_settled, run_opening, running
 from tests.waiting import until
 
 OpenPage = Callable[[str], Page]
@@ -31,16 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, exported: Path, quantised_m
 
 def run(page: Page) -> None:
     """Run the opening prompt for 24 tokens."""
-    expect(page.get_by_role("button", name=RUN)).to_be_enabled()
-    is_settled(page)
-    field = page.get_by_label("Max tokens", exact=True)
-    field.fill("24")
-    field.press("Enter")
-    is_settled(page)
-    before = page.url
-    page.get_by_role("button", name=RUN).click()
-    expect(page).not_to_have_url(before)
-    has_ended(page)
+    run_opening(page, 24)
     expect(page.locator(".t.answer")).to_have_count(24)
 
 

@@ -70,6 +70,13 @@ def serving(home: Path, model: Path) -> Iterator[Api]:
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
     bench.model_manager.load(model)
     until(lambda: bench.model.engine is not None, "the model was not loaded")
+    with served(bench) as made:
+        yield made
+
+
+@contextmanager
+def served(bench: Workbench) -> Iterator[Api]:
+    """The server of a workbench, which is closed with it."""
     server = server_of(bench)
     server.start(0, KEY)
     assert server.port is not None

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from engine.api.openai.generation import UNTOLD_MAX_TOKENS
-from engine.api.openai.server import server_of
 from engine.backends.known import KnownEngine
 from engine.settings import Settings
 from engine.specs import UNKNOWN_CTX
 from engine.workbench.trials import Draft
 from engine.workbench.workbench import Workbench
-from tests.engine.api.openai.conftest import KEY, Api
+from tests.engine.api.openai.conftest import Api, served
 from tests.engine.backends.fake_server import Request, chunk, fake_server
 from tests.waiting import until
 
@@ -46,12 +45,8 @@ def upstream(answers: Mapping[str, object], home: Path) -> Iterator[Api]:
         bench.model_manager.connect(KnownEngine(name="other", url=address))
         until(lambda: not bench.model.is_loading, within_s=60)
         bench.model.loaded()
-        server = server_of(bench)
-        server.start(0, KEY)
-        assert server.port is not None
-        yield Api(server.port, bench)
-        server.stop()
-        bench.close()
+        with served(bench) as made:
+            yield made
 
 
 @pytest.fixture(scope="module")
