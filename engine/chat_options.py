@@ -1,4 +1,4 @@
-"""What a chat template gets besides the messages."""
+"""What a chat template gets: the messages of a new chat, and options besides them."""
 
 from dataclasses import dataclass
 
@@ -15,3 +15,9 @@ class ChatOptions:
     variables: str = ""
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+
+
+def chat_messages(text: str, system: str = "") -> list[dict[str, str]]:
+    """Return the messages of a chat that begins with a person's `text`, after `system` where that is not empty."""
+    before = [{"role": "system", "content": system}] if system else []
+    return [*before, {"role": "user", "content": text}]

@@ -75,12 +75,6 @@ def given_prompt(prompt: str | Sequence[int]) -> str | list[int]:
     return ids
 
 
-def chat_messages(text: str, system: str = "") -> list[dict[str, str]]:
-    """Return the messages of a chat that begins with a person's `text`, after `system` where that is not empty."""
-    before = [{"role": "system", "content": system}] if system else []
-    return [*before, {"role": "user", "content": text}]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sampling(Spec):
     """Sampling parameters; the defaults are llama.cpp's (common/common.h, common_params_sampling).

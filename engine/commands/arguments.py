@@ -9,10 +9,11 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from engine.chat_options import chat_messages
 from engine.commands import pool_flags
 from engine.commands.parser import Parser
 from engine.errors import ConfigError
-from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling, chat_messages
+from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling
 
 T = TypeVar("T")
 

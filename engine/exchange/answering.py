@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from engine.chat_options import chat_messages
 from engine.errors import ConfigError, EngineError, PoolClosed
 from engine.exchange.answer_files import AnswerFile
 from engine.exchange.prompt_files import FilePrompt, PromptFile
@@ -13,7 +14,7 @@ from engine.jsonable import spec_to_dict
 from engine.map_progress import MapProgress, OnProgress, PromptsLine
 from engine.protocol import Engine
 from engine.results import Completion
-from engine.specs import Request, RequestOptions, Sampling, chat_messages
+from engine.specs import Request, RequestOptions, Sampling
 from engine.validation import plain_text
 
 

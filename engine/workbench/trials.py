@@ -18,6 +18,7 @@ from engine.results import Completion, Timings
 from engine.specs import UNKNOWN_CTX, PoolSpec, Request, Sampling
 from engine.step_parts import StageColumns
 from engine.steps import StepTable
+from engine.workbench.endings import end_sentence, num_context, num_text_bytes
 
 Message = dict[str, str]
 
@@ -127,7 +128,7 @@ class Trial(ABC):
         completion = self.completion
         if completion is None or completion.finish_reason == "stop":
             return False
-        return _num_context(len(completion.prompt_ids), len(completion.steps)) < self.pool.padded_n_ctx
+        return num_context(len(completion.prompt_ids), len(completion.steps)) < self.pool.padded_n_ctx
 
     def status(self) -> dict[str, Any]:
         """Return live figures for the status strip, ready for JSON."""
@@ -144,7 +145,7 @@ class Trial(ABC):
             "num_cached": timings.num_cached,
             "num_generated": num_steps,
             "max_tokens": self.draft.request.max_tokens,
-            "num_context": _num_context(num_prompt, num_steps),
+            "num_context": num_context(num_prompt, num_steps),
             "n_ctx": None if self.pool.n_ctx == UNKNOWN_CTX else self.pool.padded_n_ctx,
             "tok_per_s": timings.decode_per_s,
             "ttft_ms": timings.ttft_s * 1e3 if timings.num_generated else None,
@@ -159,11 +160,11 @@ class Trial(ABC):
             return {"error": str(self.error or "It ended without a result.")}
         return {
             "finish_reason": completion.finish_reason,
-            "sentence": _sentence(completion, self.pool.padded_n_ctx),
+            "sentence": end_sentence(completion, self.pool.padded_n_ctx),
             "error": "",
             "seed": completion.seed,
             "timings": completion.timings.to_dict(),
-            "text_bytes": _num_text_bytes(completion),
+            "text_bytes": num_text_bytes(completion),
         }
 
 
@@ -364,13 +365,8 @@ def perplexity(steps: StepTable) -> float | None:
 
 
 def _of_server(engine: EngineIdentity) -> dict[str, Any]:
-    """Return what the figures of an external engine are."""
+    """Return what the status of a trial says of the figures of its external engine."""
     return {"untold": NOT_REPORTED, "logprobs_of": engine.logprobs_of, "has_ids": gives_ids(engine.dialect)}
-
-
-def _num_context(num_prompt: int, num_steps: int) -> int:
-    """Return the number of tokens in the context; the last sampled token is never decoded, so it is not counted."""
-    return num_prompt + max(num_steps - 1, 0)
 
 
 def steps_of(table: StepTable, here: slice) -> StepTable:
@@ -389,29 +385,3 @@ def _columns(table: StepTable, here: slice) -> tuple[Any, Any, Any, Any, StageCo
 def _text_before(text: str, stops: tuple[str, ...]) -> str:
     """Return `text` up to the first stop string."""
     return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
-
-
-def _num_text_bytes(completion: Completion) -> int:
-    """Return the number of bytes of the steps that belong to the text: all of them, unless a stop string ended it."""
-    if completion.finish_reason == "stop" and not _has_end(completion):
-        return len(completion.text.encode())
-    return len(completion.steps.vocabulary.join(completion.ids))
-
-
-def _has_end(completion: Completion) -> bool:
-    return bool(completion.ids) and completion.steps.vocabulary.is_end(completion.ids[-1])
-
-
-def _sentence(completion: Completion, n_ctx: int) -> str:
-    """Return the reason why it stopped, in words."""
-    if completion.finish_reason == "cancelled":
-        return "You stopped it."
-    if completion.finish_reason == "stop":
-        if not _has_end(completion):
-            return "Stopped at a stop string."
-        return "The model ended the text." if completion.text else "(no text: the model ended its turn at once)"
-    if not completion.steps:
-        return "Only the prompt was scored."
-    if _num_context(len(completion.prompt_ids), len(completion.steps)) >= n_ctx:
-        return f"The context of {n_ctx:,} tokens is full."
-    return f"Stopped at the {len(completion.steps):,}-token limit."
