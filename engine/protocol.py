@@ -22,18 +22,18 @@ LogprobsOf = Literal["model", "after samplers", "unknown"]
 
 
 class Capabilities(NamedTuple):
-    """What an engine can do; the defaults are those of engine.Pool, which tells everything.
+    """What an engine can do; the defaults are those of engine.Pool, which reports everything.
 
     n_ctx: tokens of one sequence, 0 where that is not known; num_sequences: requests that it decodes at the same time.
     has_chat_template: `render_chat` works. is_recurrent: what it has computed of a text is reused only as a whole, so
     that another text with the same beginning is computed from its first token.
 
     has_ids: tokens have the model's own ids, in prompts and in answers, so that a text can be continued token by token;
-    tokenizes: `tokenize` works. candidates_max: recorded candidates of a step, 0 where it tells no log-probabilities;
+    tokenizes: `tokenize` works. candidates_max: recorded candidates of a step, 0 where it reports no log-probabilities;
     logprobs_of: what these are of. scores_prompts: also the tokens of a prompt have them. is_exact: rank, entropy and
-    normaliser are over the whole vocabulary, and the final probability and the draw are told. inspects: sampler stages
-    and watched words can be recorded, tokens forced. grammars: grammars and schemas are obeyed. seeds: the same seed
-    gives the same draws.
+    normaliser are over the whole vocabulary, and the final probability and the draw are reported. inspects: sampler
+    stages and watched words can be recorded, tokens forced. grammars: grammars and schemas are obeyed. seeds: the same
+    seed gives the same draws.
     """
 
     n_ctx: int

@@ -32,7 +32,7 @@ DTYPES: tuple[DType, ...] = get_args(DType)
 MAX_CLIENT_CHARACTERS = 200
 MAX_SEQUENCES = 256
 UNKNOWN_CTX = 1 << 24
-"""n_ctx of an external engine that does not tell how many tokens a sequence holds; no known context is as large."""
+"""n_ctx of an external engine that does not report how many tokens a sequence holds; no known context is as large."""
 MAX_RECORDED = 1024
 MAX_WATCHED = 64
 """Watched words of a request: each takes a pass over the logits of every step."""

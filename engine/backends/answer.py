@@ -112,7 +112,7 @@ class Answer:
                 self._step(token, at, is_shared=place > 0, text=text if last else "", part=part)
 
     def _step(self, token: SentToken, at: float, *, is_shared: bool, text: str = "", part: bytes | None = None) -> None:
-        """Append a generated token. part: what it adds to the text, where the server tells no ids."""
+        """Append a generated token. part: what it adds to the text, where the server returns no ids."""
         elapsed_s = at - (self._last_at if self._first_at else self.job.submitted)
         self._first_at, self._last_at = self._first_at or at, at
         if token.id is None and part is not None and isinstance(self._vocabulary, SeenVocabulary):
@@ -218,7 +218,7 @@ def _rank(logprob: float, top: Sequence[float]) -> int:
 
 
 def _later(before: Sent, sent: Sent) -> Sent:
-    """Return the counts and the end that a server has told so far."""
+    """Return the counts and the end that a server has reported so far."""
     return Sent(
         finish=sent.finish or before.finish,
         num_prompt=before.num_prompt if sent.num_prompt is None else sent.num_prompt,

@@ -42,7 +42,7 @@ class Form:
 class Dialect:
     """One kind of server.
 
-    label: its name for people. forms: the endpoints that it may have, the one that tells most first. owners: what its
+    label: its name for people. forms: the endpoints that it may have, the one that reports most first. owners: what its
     models are owned by in /v1/models. path: a path that only this kind of server has, with a key of its answer.
     has_ids, candidates_max: as in Capabilities. sampling: parameters that it takes. has_grammars: GBNF and schemas.
     """
@@ -71,7 +71,7 @@ class Dialect:
             if name in OFF:
                 lacking[name] = OFF[name]
         if sampling.logit_bias and not self.has_ids:
-            raise ConfigError(f"logit_bias: {self.label} does not tell token ids, so no token can be named")
+            raise ConfigError(f"logit_bias: {self.label} does not return token ids, so no token can be named")
         if (sampling.grammar or sampling.json_schema) and not self.has_grammars:
             raise ConfigError(f"grammar and json_schema: {self.label} does not take them here")
         return replace(sampling, **lacking) if lacking else sampling  # type: ignore[arg-type]  # floats and ints by name
@@ -173,7 +173,7 @@ DIALECTS = (
     Dialect(name="openvino", label="OpenVINO Model Server", forms=(COMPLETION, CHAT), owners=frozenset({"OVMS"})),
     OTHER,
 )  # fmt: skip
-"""Kinds of servers. What a server tells of log-probabilities is measured, but for the first two."""
+"""Kinds of servers. What a server reports of log-probabilities is measured, but for the first two."""
 
 
 def gives_ids(name: str) -> bool:

@@ -49,8 +49,8 @@ MOST_UNDELIVERED, UNDELIVERED_POLL_S = 256, 0.002
 class ServerEngine(metaclass=Refusing):
     """A model on an external engine's server, with the methods of engine.Pool, which documents them.
 
-    `found` has what the server says of itself, `capabilities` what follows for a job; a figure that it does not tell is
-    None in each step. num_sequences: requests that run at once, by default as many as the server says, else eight.
+    `found` has what the server says of itself, `capabilities` what follows for a job; a figure that it does not report
+    is None in each step. num_sequences: requests that run at once, by default as many as the server says, else eight.
     """
 
     def __init__(self, link: Link, loop: ServerLoop, found: Found, num_sequences: int | None = None) -> None:
@@ -121,7 +121,7 @@ class ServerEngine(metaclass=Refusing):
     ) -> Job:
         """Submit a job, as Pool.submit does.
 
-        Fewer candidates are recorded than asked for where the server tells fewer, and no sampler stages. Raises
+        Fewer candidates are recorded than asked for where the server returns fewer, and no sampler stages. Raises
         ConfigError for what it cannot do: token ids, scores of a prompt, forced tokens, samplers that it lacks.
         """
         request = Request(**options, generated=generated, forced=forced)  # type: ignore[arg-type]  # stop becomes a tuple there
@@ -286,7 +286,7 @@ class ServerEngine(metaclass=Refusing):
         self._loop.deliver(tell)
 
     async def _prompt_ids(self, job: Job) -> list[int]:
-        """Return the token ids of a prompt; none where the server does not tell them. Raises PromptTooLong."""
+        """Return the token ids of a prompt; none where the server does not return them. Raises PromptTooLong."""
         if not self.capabilities.tokenizes:
             return []
         if isinstance(job.prompt, str):
@@ -337,7 +337,7 @@ class ServerEngine(metaclass=Refusing):
         """Return the ids of `text`, as Pool.tokenize does. Raises ConfigError where the server has no tokenizer."""
         self._waiting.check_open()
         if not self.capabilities.tokenizes:
-            raise ConfigError("This server has no tokenizer, so the tokens of a text cannot be told")
+            raise ConfigError("This server has no tokenizer, so a text cannot be tokenised")
         return self._loop.call(self._text.ids(plain_text("text", text, MAX_PROMPT_CHARACTERS), is_special=special))
 
     def render_chat(
@@ -345,7 +345,7 @@ class ServerEngine(metaclass=Refusing):
     ) -> tuple[str, list[int]]:
         """Render `messages` with the server's chat template; return the text and its ids. options: not supported.
 
-        Raises ConfigError where the server tells no template.
+        Raises ConfigError where the server reports no template.
         """
         self._waiting.check_open()
         checked_template(self.chat_template)

@@ -1,4 +1,4 @@
-"""Probing of a server: what kind it is, its models, and what it tells of the tokens of an answer, by asking it."""
+"""Probing of a server: what kind it is, its models, and what it reports of the tokens of an answer, by asking it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ _SAME = 1e-3
 
 
 class Found(NamedTuple):
-    """What a server is and tells. models: names of its models; model: the one that is used.
+    """What a server is and reports. models: names of its models; model: the one that is used.
 
-    num_parameters: 0 where it is not told; quantisation: "" likewise. vocabulary: all tokens, or those seen so far.
+    num_parameters: 0 where it is not reported; quantisation: "" likewise. vocabulary: all tokens, or those seen so far.
     """
 
     dialect: Dialect
@@ -116,7 +116,7 @@ async def _llama_server(
 
 
 async def _learn_end(link: Link, vocabulary: SeenVocabulary, model: str, name: str) -> None:
-    """Note the token that ends a text, which llama-server tells by its name."""
+    """Note the token that ends a text, which llama-server gives by its name."""
     body = {"model": model, "content": name, "add_special": False, "parse_special": True, "with_pieces": True}
     match await link.ask("/tokenize", body) if name else None:
         case {"tokens": [{"id": int(end)}]}:

@@ -18,7 +18,7 @@ _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2}){1,256}")
 
 
 class SentCandidate(NamedTuple):
-    """A candidate: its id, None where the server tells none, its bytes, None likewise, and its log-probability."""
+    """A candidate: its id, None where the server returns none, its bytes, None likewise, and its log-probability."""
 
     id: int | None
     piece: bytes | None
@@ -26,7 +26,7 @@ class SentCandidate(NamedTuple):
 
 
 class SentToken(NamedTuple):
-    """A token; logprob NaN where it is not told; top: its candidates, most probable first."""
+    """A token; logprob NaN where it is not reported; top: its candidates, most probable first."""
 
     id: int | None
     piece: bytes | None
@@ -38,7 +38,7 @@ class Sent(NamedTuple):
     """What one event of a stream brings.
 
     text: what the tokens add to the answer. prompt: the tokens of the prompt, where they are scored. finish: why the
-    answer ended, "" while it goes on. The counts are those of the server, None where it does not tell them.
+    answer ended, "" while it goes on. The counts are those of the server, None where it does not report them.
     """
 
     tokens: Sequence[SentToken] = ()
@@ -195,7 +195,7 @@ def _id(given: object) -> int:
 
 
 def _logprob(given: object) -> float:
-    """Return a log-probability: NaN where it is not told, at most 0."""
+    """Return a log-probability: NaN where it is not reported, at most 0."""
     if given is None:
         return math.nan
     if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given > 1e-3:

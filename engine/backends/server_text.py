@@ -53,7 +53,7 @@ class ServerText:
         return sent._replace(tokens=[*unsent, told._replace(piece=pieces[-1][1])])
 
     async def _pieces(self, text: str, *, add_special: bool, parse_special: bool) -> list[tuple[int, bytes]]:
-        """Return the ids and the bytes of a text's tokens, as llama-server tells them."""
+        """Return the ids and the bytes of a text's tokens, as llama-server returns them."""
         body = {"content": text, "add_special": add_special, "parse_special": parse_special, "with_pieces": True}
         return [_piece(one) for one in _of(await self._ask("/tokenize", body), "tokens")]
 
@@ -153,5 +153,5 @@ def _piece(one: object) -> tuple[int, bytes]:
 def checked_template(template: str) -> str:
     """Return a chat template. Raises ConfigError where the server has none."""
     if not template:
-        raise ConfigError("This server tells no chat template, so a chat cannot be rendered. Use a completion.")
+        raise ConfigError("This server reports no chat template, so a chat cannot be rendered. Use a completion.")
     return template

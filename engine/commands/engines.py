@@ -27,17 +27,17 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="list|add|check|remove")
     listing = commands.add_parser("list", help="list the known engines", allow_abbrev=False)
     listing.set_defaults(act=_list)
-    adding = commands.add_parser("add", help="ask a server what it tells, and keep it", allow_abbrev=False)
+    adding = commands.add_parser("add", help="check what a server supports, and add it", allow_abbrev=False)
     adding.set_defaults(act=_add)
-    adding.add_argument("name", metavar="NAME", help="what to call it")
+    adding.add_argument("name", metavar="NAME", help="name for the engine")
     adding.add_argument("url", metavar="URL", help="its address, such as http://localhost:8080")
     adding.add_argument("--model", default="", metavar="M", help="one of its models (default: its first)")
     adding.add_argument(
         "--key-env", default="", metavar="VARIABLE", help="environment variable that has the key, which is not kept"
     )
-    checking = commands.add_parser("check", help="ask a known engine what it tells", allow_abbrev=False)
+    checking = commands.add_parser("check", help="check what a known engine supports", allow_abbrev=False)
     checking.set_defaults(act=_check)
-    removing = commands.add_parser("remove", help="forget an engine; its trials stay", allow_abbrev=False)
+    removing = commands.add_parser("remove", help="remove an engine; its trials are kept", allow_abbrev=False)
     removing.set_defaults(act=_remove)
     for each in (checking, removing):
         each.add_argument("name", metavar="NAME", help="a name from the list")
@@ -76,7 +76,7 @@ def _remove(given: Given) -> None:
 
 
 def _found(engine: KnownEngine) -> tuple[list[Fact], list[Fact]]:
-    """Return what a server tells, and what each page can do with it. Raises ServerFailed, ConfigError."""
+    """Return what a server supports, and what each page can do with it. Raises ServerFailed, ConfigError."""
     with open_known(engine) as opened:
         return found_facts(opened.found), page_facts(opened.capabilities)
 

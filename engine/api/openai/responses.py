@@ -102,7 +102,7 @@ class CompletionLogprobs(Response, frozen=True, kw_only=True):
 class PromptLogprob(Response, frozen=True, kw_only=True):
     """A candidate for a token of the prompt: log-probability in nats, rank (1 for the most probable), and its text.
 
-    rank: null where an external engine does not tell it.
+    rank: null where an external engine does not report it.
     """
 
     logprob: Logprob
@@ -216,7 +216,7 @@ class EmbeddingResponse(Response, frozen=True, kw_only=True):
 
 
 class TokenizeResponse(Response, frozen=True, kw_only=True):
-    """Ids of a text. max_model_len: as many fit into the context; null where an external engine does not tell it."""
+    """Ids of a text. max_model_len: as many fit into the context; null where an external engine does not report it."""
 
     tokens: list[int]
     count: int
