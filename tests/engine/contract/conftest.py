@@ -19,6 +19,12 @@ SPEC = PoolSpec(parallel=2, n_ctx=256, threads=1)
 Open = Callable[[PoolSpec], Engine]
 
 
+def never_ending(engine: Engine) -> Sampling:
+    """Greedy sampling that never chooses a token that ends an answer."""
+    ends = [token for token in range(len(engine.vocabulary)) if engine.vocabulary.is_end(token)]
+    return Sampling(temperature=0, logit_bias=tuple((token, float("-inf")) for token in ends))
+
+
 @pytest.fixture(scope="session")
 def server_of(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """Function that returns the address of a server by its name; each is started once, for two requests at a time."""

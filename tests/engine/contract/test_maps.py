@@ -8,8 +8,7 @@ import pytest
 from engine.errors import ConfigError, EngineError, PromptTooLong
 from engine.map_progress import MapProgress
 from engine.protocol import Engine
-from engine.specs import Sampling
-from tests.engine.contract.conftest import GREEDY
+from tests.engine.contract.conftest import GREEDY, never_ending
 
 
 def test_many_prompts_come_back_in_their_order(engine: Engine) -> None:
@@ -65,11 +64,6 @@ def test_an_interrupt_while_a_map_waits_cancels_its_jobs(engine: Engine) -> None
 def _num_tokens(engine: Engine) -> float:
     """Return the tokens that its workers have computed; a server has none."""
     return sum(one["num_tokens"] for one in engine.measure(60))
-
-
-def never_ending(engine: Engine) -> Sampling:
-    ends = [token for token in range(len(engine.vocabulary)) if engine.vocabulary.is_end(token)]
-    return Sampling(temperature=0, logit_bias=tuple((token, float("-inf")) for token in ends))
 
 
 def test_a_map_takes_a_bounded_number_of_prompts_ahead_of_a_slow_one(engine: Engine) -> None:

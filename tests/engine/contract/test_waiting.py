@@ -12,6 +12,7 @@ from engine.errors import ConfigError, EngineError, JobTimeout
 from engine.jobs import Job
 from engine.protocol import Engine
 from engine.specs import Sampling
+from tests.engine.contract.conftest import never_ending
 
 T = TypeVar("T")
 
@@ -168,7 +169,7 @@ def test_a_callback_may_not_wait_for_the_engine(engine: Engine, way: str) -> Non
     errors = list[EngineError]()
     ended = threading.Event()
     with engine.held():
-        other = engine.submit("Once", max_tokens=100)
+        other = engine.submit("Once", never_ending(engine), max_tokens=200)
         job = engine.submit("Once", max_tokens=1)
 
         def wait(_job: object) -> None:
