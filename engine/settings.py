@@ -57,6 +57,7 @@ SETTINGS = (
         is_many=True,
     ),
     Setting("llama_bench", "", "llama.cpp's llama-bench; empty: the one built here, else the one in PATH"),
+    Setting("llama_server", "", "llama.cpp's llama-server; empty: the one built here, else the one in PATH"),
     Setting("recorded_top_k", 256, "candidates saved with each step of a trial", 1, MAX_RECORDED),
     Setting("shown_top_k", 10, "candidates shown for a token by default", 1, 50),
     Setting(
@@ -117,8 +118,8 @@ SETTINGS = (
 class Settings:
     """Values of all settings; paths are absolute. Created by `from_environment`, which fills in the defaults.
 
-    `model_folders` is the setting `models`: at least one. `model` None means the model that ships, `llama_bench` None
-    the program built by the workbench or the one in PATH; `access` is "", "token" or "open".
+    `model_folders` is the setting `models`: at least one. `model` None means the model that ships, `llama_bench` and
+    `llama_server` None the programs built by the workbench or those in PATH; `access` is "", "token" or "open".
     """
 
     home: Path
@@ -126,6 +127,7 @@ class Settings:
     model: Path | None
     model_folders: tuple[Path, ...]
     llama_bench: Path | None
+    llama_server: Path | None
     recorded_top_k: int
     shown_top_k: int
     prefill_share: int

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.bench.baselines.llama_bench_program import built_program
+from engine.models.llama_programs import built_program
 from tests.processes import free_port
 
 STARTS_WITHIN_S = 120

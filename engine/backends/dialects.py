@@ -45,6 +45,7 @@ class Dialect:
     label: its name for people. forms: the endpoints that it may have, the one that reports most first. owners: what its
     models are owned by in /v1/models. path: a path that only this kind of server has, with a key of its answer.
     has_ids, candidates_max: as in Capabilities. sampling: parameters that it takes. has_grammars: GBNF and schemas.
+    has_seeds: the same seed gives the same draws.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Dialect:
     candidates_max: int = 20
     has_ids: bool = False
     has_grammars: bool = False
+    has_seeds: bool = False
 
     def checked(self, sampling: Sampling) -> Sampling:
         """Return the sampling that this server is asked for: samplers that it lacks are off unless they were set.
@@ -152,11 +154,12 @@ CHAT = Form("/v1/chat/completions", _chat_body, of_chat)
 OURS = Dialect(
     name="logitbench", label="Logitbench", forms=(COMPLETION,), owners=frozenset({"logitbench"}),
     sampling=OPENAI_SAMPLING | {"top_k", "min_p", "typical_p", "repeat_penalty"}, has_ids=True, has_grammars=True,
+    has_seeds=True,
 )  # fmt: skip
 LLAMA_SERVER = Dialect(
     name="llama-server", label="llama-server", forms=(NATIVE,), owners=frozenset({"llamacpp"}),
     path=("/props", "default_generation_settings"), sampling=LLAMA_SAMPLING, candidates_max=MAX_RECORDED,
-    has_ids=True, has_grammars=True,
+    has_ids=True, has_grammars=True, has_seeds=True,
 )  # fmt: skip
 OTHER = Dialect(name="openai", label="An OpenAI-compatible server", forms=(COMPLETION, CHAT))
 DIALECTS = (
@@ -168,7 +171,10 @@ DIALECTS = (
         name="ollama", label="Ollama", forms=(CHAT, COMPLETION), owners=frozenset({"library"}),
         path=("/api/version", "version"),
     ),
-    Dialect(name="llama-cpp-python", label="llama_cpp.server", forms=(COMPLETION, CHAT), owners=frozenset({"me"})),
+    Dialect(
+        name="llama-cpp-python", label="llama_cpp.server", forms=(COMPLETION, CHAT), owners=frozenset({"me"}),
+        sampling=OPENAI_SAMPLING | {"top_k", "min_p", "repeat_penalty"}, has_seeds=True,
+    ),
     Dialect(name="lmstudio", label="LM Studio", forms=(COMPLETION, CHAT), owners=frozenset({"organization_owner"})),
     Dialect(name="openvino", label="OpenVINO Model Server", forms=(COMPLETION, CHAT), owners=frozenset({"OVMS"})),
     OTHER,

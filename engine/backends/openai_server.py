@@ -224,12 +224,16 @@ class ServerEngine(metaclass=Refusing):
             closed = self.ending or PoolClosed("closed while this job was open")
             self._loop.deliver(job.on_cancelled if job.is_cancelled else partial(job.fail, closed))
         except EngineError as error:
-            self._loop.deliver(partial(job.fail, error.bare()))
+            self._loop.deliver(partial(job.fail, (await self._reason(error)).bare()))
         except Exception as defect:
             self._loop.deliver(partial(job.fail, _defect(defect)))
         finally:
             self._running.pop(job, None)
             self._waiting.ended(job)
+
+    async def _reason(self, error: EngineError) -> EngineError:
+        """Return the error that a job fails with, after an error of its request."""
+        return error
 
     async def _answer(self, job: Job, started: float) -> None:
         ids = await self._prompt_ids(job)

@@ -192,7 +192,7 @@ async def _other(link: Link, dialect: Dialect, names: tuple[str, ...], model: st
                     is_exact=False,
                     inspects=False,
                     grammars=False,
-                    seeds=False,
+                    seeds=dialect.has_seeds,
                 ),
                 "",
                 "",

@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.bench.analysis.summary import CellSummary, summarise
 from engine.bench.analysis.wording import plain_verdict
-from engine.bench.baselines.llama_bench_program import build_llama_bench, find_llama_bench
+from engine.bench.baselines.llama_bench_program import PROGRAM, build_llama_bench
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
 from engine.bench.running.session import Session
@@ -24,6 +24,7 @@ from engine.jsonable import figure
 from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits, measure_limits
 from engine.machine.quietness import quietness_now
+from engine.models.llama_programs import find_program
 from engine.private_files import persons_umask
 from engine.progress_line import ProgressLine
 from engine.runs import RunRecord
@@ -40,7 +41,7 @@ def run(words: Sequence[str]) -> None:
         case words_of.BenchArguments() as given if given.is_dry_run:
             show_plan(given.plan, is_json=given.is_json)
         case words_of.BenchArguments() as given:
-            if given.builds_llama_bench and not find_llama_bench():
+            if given.builds_llama_bench and not find_program(PROGRAM):
                 build_llama_bench(_teller("building llama-bench"))
             measure(given.plan, given)
         case words_of.ResumeArguments() as given:

@@ -29,6 +29,7 @@ _Starts = SimpleQueue[tuple["Future[Any]", Callable[[], Any]]]
 _ROOT = Path(__file__).resolve().parents[2]
 _LONGEST_TAIL = 2000
 _HUGE_PAGES = "glibc.malloc.hugetlb"
+_MOST_LOG_BYTES = 1 << 20
 LOG_TAIL = "; the end of its log:"
 """Words in front of the tail of a log that is quoted in a message."""
 
@@ -61,6 +62,7 @@ class Child:
         self, module: str, words: Sequence[str], limits: Limits, environment: Mapping[str, str], build: str
     ) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it as long as it lives
+        fcntl.fcntl(self._log, fcntl.F_SETFL, fcntl.fcntl(self._log, fcntl.F_GETFL) | os.O_APPEND)
         self._last_words = ""
         self.parent = OwnerProcess()
         self._closing = threading.Lock()
@@ -133,6 +135,15 @@ class Child:
         """Return the tail of the log, worded as the end of a sentence."""
         with self._closing:
             return self._last_words if self._log.closed else log_tail(self._log)
+
+    def shorten_log(self) -> None:
+        """Cut a log of more than 1 MiB down to its tail, for a child that logs as long as it runs."""
+        with self._closing:
+            if not self._log.closed and os.fstat(self._log.fileno()).st_size > _MOST_LOG_BYTES:
+                size = os.fstat(self._log.fileno()).st_size
+                tail = os.pread(self._log.fileno(), _LONGEST_TAIL, size - _LONGEST_TAIL)
+                os.ftruncate(self._log.fileno(), 0)
+                os.write(self._log.fileno(), tail)
 
     def ending(self) -> str:
         """Describe how the process ended, as a predicate ("crashed (SIGSEGV)"); call `close` first."""

@@ -14,12 +14,11 @@ from pathlib import Path
 
 from engine.bench.baselines.llama_bench_program import (
     FLAGS,
-    build_folder,
     build_programs,
-    built_program,
     fetched_source,
 )
 from engine.errors import ProgramFailed
+from engine.models.llama_programs import build_folder, built_program
 from engine.process.child import huge_pages
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from engine.bench.baselines.llama_bench import LlamaBench
-from engine.bench.baselines.llama_bench_program import build_minutes, find_llama_bench
+from engine.bench.baselines.llama_bench_program import PROGRAM, build_minutes
 from engine.bench.measurement.clients import Deadline, Prompt, repeated
 from engine.bench.measurement.embedding import open_embedding_target
 from engine.bench.measurement.load_timeout import LoadTimeout
@@ -33,6 +33,7 @@ from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
 from engine.errors import BenchTimeout, ConfigError, LimitExceeded
 from engine.machine.cores import cores_for, threads_for
 from engine.machine.noise import NoiseWatch
+from engine.models.llama_programs import find_program
 from engine.process.child import huge_pages
 from engine.process.program import Program
 from engine.specs import PoolSpec
@@ -60,7 +61,7 @@ class Missing(NamedTuple):
 def missing_arms() -> dict[Arm, Missing]:
     """Return the runtimes that cannot run on this machine."""
     try:
-        if find_llama_bench():
+        if find_program(PROGRAM):
             return {}
     except ConfigError as error:
         return {"llama-bench": Missing(str(error), False)}

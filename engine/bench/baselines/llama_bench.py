@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.bench.baselines.llama_bench_program import build_minutes, find_llama_bench, libraries_for
+from engine.bench.baselines.llama_bench_program import PROGRAM, build_minutes
 from engine.bench.measurement.target import SAMPLE_S, Measured
 from engine.bench.measurement.token_parts import PartTotals
 from engine.bench.planning.plan import Cell
@@ -17,6 +17,7 @@ from engine.errors import BenchTimeout, ProgramFailed, WorkerDied
 from engine.files import decoded_json
 from engine.machine.cores import cores_for
 from engine.machine.noise import NoiseWatch
+from engine.models.llama_programs import find_program, libraries_for
 from engine.process.child import huge_pages
 from engine.specs import PoolSpec
 
@@ -33,7 +34,7 @@ class LlamaBench:
     """
 
     def __init__(self, cell: Cell) -> None:
-        program = find_llama_bench()
+        program = find_program(PROGRAM)
         if program is None:
             raise ProgramFailed(f"llama-bench is not built: build it (about {build_minutes()} min) or leave it out")
         self._program, self._cell = program, cell

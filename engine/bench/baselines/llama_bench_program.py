@@ -1,4 +1,4 @@
-"""llama-bench program of llama.cpp: found on this machine, or built from the installed llama-cpp-python's source."""
+"""llama-bench program of llama.cpp, and others: built from the installed llama-cpp-python's source."""
 
 import math
 import os
@@ -14,10 +14,9 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from engine.errors import ConfigError, ProgramFailed
+from engine.errors import ProgramFailed
 from engine.machine.cores import num_cores
-from engine.models.repacking import llama_cpp_libraries
-from engine.settings import Settings, is_checkout
+from engine.models.llama_programs import build_folder, built_program
 
 PROGRAM = "llama-bench"
 FLAGS = (
@@ -39,48 +38,6 @@ _PERCENT = re.compile(rb"\[ *(\d+)%\]")
 _LAST_WORDS = 12
 
 Progress = Callable[[float], object]
-
-
-def find_llama_bench() -> Path | None:
-    """Return the program that LOGITBENCH_LLAMA_BENCH names, else the one built by us, else the one in PATH, else None.
-
-    Raises ConfigError for malformed settings, and where the named program does not exist.
-    """
-    named = Settings.from_environment().llama_bench
-    if named is not None:
-        if not named.is_file():
-            raise ConfigError(f"LOGITBENCH_LLAMA_BENCH = {str(named)!r}: there is no such program")
-        return named
-    built, found = built_program(PROGRAM), shutil.which(PROGRAM)
-    if built.is_file():
-        return built
-    return Path(found) if found else None
-
-
-def built_program(name: str) -> Path:
-    """Return the path that a program of llama.cpp has once it is built."""
-    return build_folder() / "build" / "bin" / name
-
-
-def build_folder() -> Path:
-    """Return the folder of llama.cpp's source and programs: .cache/peers of a checkout, else in the home folder."""
-    if is_checkout():
-        return Path(__file__).resolve().parents[3] / ".cache" / "peers"
-    return Settings.from_environment().home / "peers"
-
-
-def libraries_for(program: Path) -> dict[str, str]:
-    """Return the environment that makes a program built by us load the same shared libraries as the Python package.
-
-    Both come from the same source, so the calling language is the only difference. Empty for other programs.
-    """
-    if program != built_program(PROGRAM) or sys.platform != "linux":
-        return {}
-    libraries = llama_cpp_libraries()
-    if libraries is None:
-        return {}
-    folders = [str(libraries), os.environ.get("LD_LIBRARY_PATH", "")]
-    return {"LD_LIBRARY_PATH": os.pathsep.join(filter(None, folders))}
 
 
 def build_minutes() -> int:

@@ -13,15 +13,16 @@ import psutil
 import pytest
 
 from engine.bench.analysis.time_breakdown import INSIDE
-from engine.bench.baselines import llama_bench_program
 from engine.bench.baselines.arms import ProgramTarget, missing_arms, open_target
 from engine.bench.baselines.llama_bench import LlamaBench, flags
-from engine.bench.baselines.llama_bench_program import find_llama_bench
+from engine.bench.baselines.llama_bench_program import PROGRAM
 from engine.bench.measurement.target import Target
 from engine.bench.measurement.token_parts import PARTS
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Cell, Plan
 from engine.errors import BenchTimeout, ModelError, ProgramFailed, WorkerDied
+from engine.models import llama_programs
+from engine.models.llama_programs import find_program
 from engine.specs import PoolSpec
 
 pytestmark = pytest.mark.slow
@@ -187,7 +188,7 @@ def test_what_create_completion_cannot_do_is_refused(cell: Any) -> None:
 
 
 def test_a_missing_llama_bench_is_told_with_the_way_to_get_it(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llama_bench_program, "build_folder", lambda: Path("/nowhere"))
+    monkeypatch.setattr(llama_programs, "build_folder", lambda: Path("/nowhere"))
     monkeypatch.setenv("PATH", "/nowhere")
     assert missing_arms().keys() == {"llama-bench"}
     assert "min)" in missing_arms()["llama-bench"].remedy
@@ -254,7 +255,7 @@ def test_a_closed_llama_bench_measures_no_more(cell: Any, tmp_path: Path, monkey
         opened.sample(0, WITHIN_S)
 
 
-@pytest.mark.skipif(find_llama_bench() is None, reason="llama-bench is not built")
+@pytest.mark.skipif(find_program(PROGRAM) is None, reason="llama-bench is not built")
 def test_the_real_llama_bench_measures(cell: Any) -> None:
     opened = open_target(cell("llama-bench"))
     opened.warm_up(WITHIN_S)

@@ -11,14 +11,14 @@ import pytest
 from engine.bench.baselines import llama_bench_program
 from engine.bench.baselines.arms import missing_arms
 from engine.bench.baselines.llama_bench_program import (
+    PROGRAM,
     build_llama_bench,
     build_minutes,
     build_programs,
-    built_program,
-    find_llama_bench,
-    libraries_for,
 )
 from engine.errors import ConfigError, ProgramFailed
+from engine.models import llama_programs
+from engine.models.llama_programs import built_program, find_program, libraries_for
 from engine.settings import is_checkout
 
 CMAKE = """#!/bin/sh
@@ -53,7 +53,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs.mkdir()
     (programs / "cmake").write_text(CMAKE)
     (programs / "cmake").chmod(0o755)
-    monkeypatch.setattr(llama_bench_program, "build_folder", lambda: folder)
+    for module in (llama_programs, llama_bench_program):
+        monkeypatch.setattr(module, "build_folder", lambda: folder)
     monkeypatch.setenv("FOLDER", str(folder))
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}/usr/bin{os.pathsep}/bin")
     monkeypatch.delenv("CMAKE_ARGS", raising=False)
@@ -109,12 +110,12 @@ def test_the_setting_goes_before_what_was_built_and_that_before_the_path(
     elsewhere.write_text("#!/bin/sh\n")
     elsewhere.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    assert find_llama_bench() == elsewhere
+    assert find_program(PROGRAM) == elsewhere
     assert libraries_for(elsewhere) == {}
     built = build_llama_bench()
-    assert find_llama_bench() == built
+    assert find_program(PROGRAM) == built
     monkeypatch.setenv("LOGITBENCH_LLAMA_BENCH", str(elsewhere))
-    assert find_llama_bench() == elsewhere
+    assert find_program(PROGRAM) == elsewhere
 
 
 def test_what_was_built_takes_the_libraries_of_the_python_package(folder: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_named_program_that_is_not_there_is_refused(folder: Path, monkeypatch:
     build_llama_bench()
     monkeypatch.setenv("LOGITBENCH_LLAMA_BENCH", str(folder / "nothing"))
     with pytest.raises(ConfigError, match="LOGITBENCH_LLAMA_BENCH"):
-        find_llama_bench()
+        find_program(PROGRAM)
     missing = missing_arms()["llama-bench"]
     assert "no such program" in missing.remedy and not missing.can_be_built
 

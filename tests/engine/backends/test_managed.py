@@ -1,0 +1,194 @@
+"""Managed engines: servers that the workbench starts, watches and ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from engine.backends import managed_programs
+from engine.backends.managed import ManagedEngine, ManagedKind, managed_missing, open_managed
+from engine.backends.managed_programs import MANAGED, flags
+from engine.errors import ConfigError, ModelError, PoolClosed, WorkerDied
+from engine.models import llama_programs
+from engine.pool.pool import Pool
+from engine.specs import PoolSpec, Sampling
+from tests.waiting import until
+
+GREEDY = Sampling(temperature=0)
+SPEC = PoolSpec(parallel=1, n_ctx=256, threads=1)
+PARENT = """
+import sys
+from engine.backends.managed import open_managed
+from engine.specs import PoolSpec
+opened = open_managed(sys.argv[1], sys.argv[2], PoolSpec(parallel=1, n_ctx=256, threads=1))
+print(*opened.pids, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module", params=MANAGED)
+def kind(request: pytest.FixtureRequest) -> ManagedKind:
+    """Each kind of server; llama-server where `make peers` has built it."""
+    found: ManagedKind = request.param
+    if found == "llama-server" and managed_missing(found):
+        pytest.skip("llama-server is not built: run `make peers`")
+    return found
+
+
+@pytest.fixture(scope="module")
+def engine(kind: ManagedKind, story_model: Path) -> Iterator[ManagedEngine]:
+    """One for the tests that leave it as it is: a start takes seconds."""
+    with open_managed(kind, str(story_model), SPEC) as opened:
+        yield opened
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A shell script in place of llama-server, still to be written."""
+    path = tmp_path / "llama-server"
+    path.touch(0o755)
+    monkeypatch.setenv("LOGITBENCH_LLAMA_SERVER", str(path))
+    return path
+
+
+def test_it_answers_as_the_pool_does(engine: ManagedEngine, pool: Pool) -> None:
+    ours, theirs = (one.submit("Once upon", GREEDY, max_tokens=12, top_k=5).result(60) for one in (pool, engine))
+    assert theirs.text == ours.text
+    assert [step.logprob for step in theirs.steps] == pytest.approx([step.logprob for step in ours.steps], abs=0.01)
+    assert (engine.capabilities.n_ctx, engine.capabilities.num_sequences) == (256, 1)
+    assert (engine.spec.threads, engine.spec.threads_batch, engine.spec.share_weights) == (1, 1, False)
+
+
+def test_only_the_holder_of_its_key_is_answered(engine: ManagedEngine) -> None:
+    connection = HTTPConnection(urlsplit(engine.address).netloc, timeout=30)
+    connection.request("GET", "/v1/models")
+    assert connection.getresponse().status == 401
+    connection.close()
+    variables = psutil.Process(engine.pids[0]).environ()
+    (key,) = (variables[name] for name in ("LLAMA_API_KEY", "API_KEY") if name in variables)
+    assert key not in " ".join(psutil.Process(engine.pids[0]).cmdline())
+
+
+def test_a_server_that_dies_fails_its_jobs_with_the_end_of_its_log(kind: ManagedKind, story_model: Path) -> None:
+    with open_managed(kind, str(story_model), SPEC) as engine:
+        running, waiting = (engine.submit("Once", max_tokens=200) for _ in range(2))
+        next(iter(running))
+        os.kill(engine.pids[0], signal.SIGABRT)
+        for job in (running, waiting):
+            with pytest.raises(WorkerDied, match=r"crashed \(SIGABRT\); the end of its log:\n"):
+                job.result(60)
+        until(lambda: engine.ending is not None)
+        with pytest.raises(PoolClosed):
+            engine.submit("Once")
+
+
+def test_a_model_that_it_cannot_load_is_named_with_the_end_of_its_log(
+    kind: ManagedKind, story_model: Path, tmp_path: Path
+) -> None:
+    unknown = tmp_path / "unknown.gguf"
+    unknown.write_bytes(story_model.read_bytes().replace(b"llama", b"llamz"))
+    with pytest.raises(ModelError, match=r"(?s)unknown\.gguf.*llamz"):
+        open_managed(kind, str(unknown), SPEC)
+
+
+def test_its_start_can_be_aborted(kind: ManagedKind, story_model: Path) -> None:
+    before = psutil.Process().children()
+    with pytest.raises(PoolClosed, match="closed while this model was loading"):
+        open_managed(kind, str(story_model), SPEC, on_opening=lambda abort: abort())
+    assert psutil.Process().children() == before
+
+
+def test_it_ends_with_a_parent_that_is_killed(kind: ManagedKind, story_model: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, kind, str(story_model)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        assert psutil.pid_exists(pid)
+        parent.kill()
+    until(lambda: not psutil.pid_exists(pid), "the server outlived its parent")
+
+
+def test_the_environment_sets_no_parameter_and_closing_ends_the_server(
+    kind: ManagedKind, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LLAMA_ARG_ALIAS", "MODEL_ALIAS", "HOST", "LLAMA_ARG_HOST", "CONFIG_FILE"):
+        monkeypatch.setenv(name, "elsewhere")
+    engine = open_managed(kind, str(story_model), SPEC)
+    assert engine.found.model.endswith("story.gguf")
+    job = engine.submit("Once", max_tokens=200)
+    engine.close("the test is over")
+    with pytest.raises(PoolClosed, match="the test is over"):
+        job.result(60)
+    assert not psutil.pid_exists(engine.pids[0])
+    assert str(engine.ending) == "the test is over"
+
+
+def test_what_a_server_does_not_have_is_refused(story_model: Path, story_folder: Path, program: Path) -> None:
+    for kind, model, spec, told in (
+        ("llama-server", story_model, PoolSpec(instances=2), "instances = 2: llama-server is one process"),
+        ("llama-server", story_folder, SPEC, "runs GGUF files"),
+        ("llama-server", story_model, PoolSpec(dtype="float32"), "dtype"),
+        ("llama_cpp.server", story_model, PoolSpec(parallel=4), "one request at a time"),
+        ("llama_cpp.server", story_model, PoolSpec(parallel=1, share_weights=True), "always repacks"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            open_managed(kind, str(model), spec)  # type: ignore[arg-type]  # a str of the table
+
+
+def test_every_parameter_becomes_a_flag() -> None:
+    spec = PoolSpec(
+        threads=3, threads_batch=4, parallel=2, n_ctx=300, n_batch=128, n_ubatch=64, flash_attn=False, type_k="q8_0",
+        type_v="f32", n_gpu_layers=-1, load="mlock", share_weights=True,
+    )  # fmt: skip
+    words = flags(spec)
+    given = {name: value for name, value in pairwise(words) if name.startswith("--")}
+    assert given | {
+        "--ctx-size": "1024", "--parallel": "2", "--threads": "3", "--threads-batch": "4", "--batch-size": "128",
+        "--ubatch-size": "64", "--flash-attn": "off", "--cache-type-k": "q8_0", "--cache-type-v": "f32",
+        "--n-gpu-layers": "999", "--load-mode": "mmap+mlock",
+    } == given  # fmt: skip
+    assert "--no-repack" in words and "--repack" not in words
+
+
+def test_a_missing_program_is_told_with_the_way_to_get_it(
+    story_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_programs, "build_folder", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "make peers" in managed_missing("llama-server")
+    with pytest.raises(ConfigError, match="make peers"):
+        open_managed("llama-server", str(story_model), SPEC)
+    monkeypatch.setattr(managed_programs, "find_spec", lambda _name: None)
+    assert "pip install 'llama-cpp-python[server]==" in managed_missing("llama_cpp.server")
+    monkeypatch.setenv("LOGITBENCH_LLAMA_SERVER", str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="there is no such program"):
+        managed_missing("llama-server")
+
+
+def test_a_program_that_ends_at_once_is_told_with_its_last_words(story_model: Path, program: Path) -> None:
+    program.write_text("#!/bin/sh\necho 'error: invalid argument: --fit' >&2\nexit 3\n")
+    with pytest.raises(ModelError, match=r"(?s)llama-server exited with status 3.*invalid argument: --fit"):
+        open_managed("llama-server", str(story_model), SPEC)
+
+
+def test_a_program_that_never_listens_can_be_aborted(story_model: Path, program: Path) -> None:
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    before = psutil.Process().children()
+
+    def begin(abort: Callable[[], None]) -> None:
+        (child,) = (one for one in psutil.Process().children() if one not in before)
+        until(lambda: child.name() == "sleep")
+        abort()
+
+    with pytest.raises(PoolClosed):
+        open_managed("llama-server", str(story_model), SPEC, on_opening=begin)
+    assert psutil.Process().children() == before
