@@ -18,7 +18,7 @@ from engine.errors import ConfigError
 from engine.process.limits import raise_open_files, return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
-from pages.parts import base_address, exports, front_end, live
+from pages.parts import base_address, component, exports, front_end, live
 from pages.parts.palette import route as palette_route
 from pages.parts.traffic import call_feed
 
@@ -84,6 +84,7 @@ app = st.App(
         *call_feed.routes(lambda: server_of(workbench.current()).traffic),
         *exports.routes(workbench.current),
         *palette_route.routes(workbench.current),
+        *component.routes(),
     ],
     middleware=[gate, *front_end.middleware(), *base_address.middleware()],
 )

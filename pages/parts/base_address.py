@@ -7,10 +7,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pages.parts import first_paint, front_end
+from pages.parts import component, first_paint, front_end, palette, token_strip
 
 TITLE = b"<title>Streamlit</title>"
 HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
+PRELOADED = palette.COMPONENT, token_strip.COMPONENT
+"""Components on every page, and on the page of the first visit."""
 
 
 class BaseAddress:
@@ -20,7 +22,7 @@ class BaseAddress:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._head = app, HEAD + front_end.preloads() + first_paint.HEAD
+        self._app, self._head = app, HEAD + front_end.preloads() + component.preloads(PRELOADED) + first_paint.HEAD
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""

@@ -8,7 +8,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from pages.parts import base_address, first_paint, front_end
+from pages.parts import base_address, component, first_paint, front_end
 
 PAGE = "<html><head><title>Streamlit</title></head><body>" + 2000 * "x" + "</body></html>"
 BROWSER = {"accept": "text/html,application/xhtml+xml", "accept-encoding": "gzip"}
@@ -33,7 +33,9 @@ def client() -> TestClient:
 
 def test_the_page_learns_its_server() -> None:
     answer = client().get("/", headers=BROWSER)
-    told = (base_address.HEAD + front_end.preloads() + first_paint.HEAD).decode()
+    modules = component.preloads(base_address.PRELOADED)
+    assert modules.count(b"modulepreload") == len(base_address.PRELOADED)
+    told = (base_address.HEAD + front_end.preloads() + modules + first_paint.HEAD).decode()
     assert answer.text == PAGE.replace(base_address.TITLE.decode(), told)
     assert int(answer.headers["content-length"]) == len(answer.content)
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import streamlit as st
 
+from pages.parts.component import component
 from pages.parts.palette.entries import MOST_CHARACTERS, OPENED
 from pages.parts.palette.route import PATH
 from pages.parts.token_strip import module
@@ -13,8 +14,9 @@ from pages.parts.token_strip import module
 HEIGHT = 34  # pixels of the button, reserved while its script loads
 KEY, CHOSEN = "palette", "palette_chosen"
 _HERE = Path(__file__).parent
-_component = st.components.v2.component(
-    "logitbench_palette",
+COMPONENT = "logitbench_palette"
+_component = component(
+    COMPONENT,
     js=module(["theme", "element"], _HERE / "palette.js", "Palette"),
     css=(_HERE / "palette.css").read_text("utf-8"),
 )

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 import streamlit as st
 
 from engine import palette
+from pages.parts.component import component
 from pages.parts.live import SOCKET_PATH
 
 Mode = Literal["surprise", "uncertainty", "time", "change"]
@@ -93,10 +94,10 @@ def scripts(names: Iterable[str]) -> str:
     return "\n".join((_HERE / f"{name}.js").read_text("utf-8") for name in names)
 
 
-def module(names: Iterable[str], own: Path, component: str) -> str:
-    """Return the module of a component of the page: scripts of this folder by name, then its own script, whose class is
-    `component`, with the methods update and unmount."""
-    return f"{scripts(names)}\n{own.read_text('utf-8')}\n{scripts(['mount'])}\nconst Component = {component};"
+def module(names: Iterable[str], own: Path, view: str) -> str:
+    """Return the module of a component of the page: scripts of this folder by name, then its own script, whose class
+    `view` has the methods update and unmount."""
+    return f"{scripts(names)}\n{own.read_text('utf-8')}\n{scripts(['mount'])}\nconst Component = {view};"
 
 
 def script() -> str:
@@ -136,8 +137,9 @@ def style() -> str:
     return "\n".join([token_style(), *((_HERE / f"{name}.css").read_text("utf-8") for name in ("strip", "words"))])
 
 
-_component = st.components.v2.component("logitbench_token_strip", js=script(), css=style())
-_shared_inspector = st.components.v2.component("logitbench_shared_inspector", js=inspector_script(), css=style())
+COMPONENT = "logitbench_token_strip"
+_component = component(COMPONENT, js=script(), css=style())
+_shared_inspector = component("logitbench_shared_inspector", js=inspector_script(), css=style())
 
 
 def token_strip(

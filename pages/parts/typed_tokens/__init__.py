@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-import streamlit as st
-
+from pages.parts.component import component
 from pages.parts.live import SOCKET_PATH
 from pages.parts.live_ask import MAX_TEXT
 from pages.parts.token_strip import module, token_style
 
 _SCRIPTS = ("format", "theme", "element", "text", "socket", "memory")
 _HERE = Path(__file__).parent
-_component = st.components.v2.component(
+_component = component(
     "logitbench_typed_tokens",
     js=module(_SCRIPTS, _HERE / "typed.js", "TypedTokens"),
     css=f"{token_style()}\n{(_HERE / 'typed.css').read_text('utf-8')}",

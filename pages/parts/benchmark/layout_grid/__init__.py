@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from pages.parts.component import component
 from pages.parts.token_strip import module
 
 FINE_UP_TO = 16
@@ -17,7 +18,7 @@ SCRIPT = module(["element"], HERE / "grid.js", "Grid")
 STYLE = (HERE / "grid.css").read_text("utf-8")
 TEXT_HEIGHT = "4 * 1.4 * 0.8rem + 12px"
 """Height of the texts above and below the rows, as CSS."""
-_component = st.components.v2.component("logitbench_layout_grid", js=SCRIPT, css=STYLE)
+_component = component("logitbench_layout_grid", js=SCRIPT, css=STYLE)
 
 
 def sizes(num_cores: int) -> list[int]:

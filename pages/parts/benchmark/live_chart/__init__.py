@@ -8,8 +8,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import streamlit as st
-
 from engine.bench.analysis.explanation import baseline_role
 from engine.bench.analysis.scatter import KINDS, kinds_of, ratios_of
 from engine.bench.analysis.summary import CellSummary, Summary
@@ -18,12 +16,13 @@ from engine.samples import METRICS_BY_NAME
 from engine.units import counted, quantity, scale_of
 from pages.parts.benchmark.chart_pen import MARKS_OF, MOST_DOTS
 from pages.parts.benchmark.charts import MOST_CELLS
+from pages.parts.component import component
 from pages.parts.labels import one_line
 from pages.parts.token_strip import module
 
 HERE = Path(__file__).parent
 SCRIPT = module(["element"], HERE / "chart.js", "Chart")
-_component = st.components.v2.component("logitbench_live_chart", js=SCRIPT, css=(HERE / "chart.css").read_text("utf-8"))
+_component = component("logitbench_live_chart", js=SCRIPT, css=(HERE / "chart.css").read_text("utf-8"))
 
 
 def live_chart(run: RunRecord, summary: Summary, now: int | None, *, key: str) -> None:

@@ -6,6 +6,7 @@ import streamlit as st
 
 from engine.api.openai.traffic import Traffic
 from pages.parts import address
+from pages.parts.component import component
 from pages.parts.token_strip import module
 from pages.parts.traffic.call_cells import COLUMNS
 from pages.parts.traffic.call_feed import SHOWN_ROWS, SOCKET_PATH
@@ -15,7 +16,7 @@ KEY, CALL, ANSWER = "traffic_calls", "call", "answer"
 """Key of the component; query parameters of the open call and of its answer."""
 EMPTY = "No calls yet. This page shows each one from its first token on."
 HERE = Path(__file__).parent
-_component = st.components.v2.component(
+_component = component(
     "logitbench_call_table",
     js=module(["element"], HERE / "calls.js", "Calls"),
     css=(HERE / "calls.css").read_text("utf-8"),
