@@ -26,7 +26,7 @@ RELEASED = "the embedding model was released while this ran: try again"
 REPLACED = "another embedding model was opened while this ran: try again"
 """Reasons for texts whose model was closed."""
 
-LOADING = "Loading the embedding model and its libraries, a few seconds"
+LOADING = "Loading the embedding model and its libraries"
 _Key = tuple[tuple[str, ...], EmbedSpec, bool]
 
 

@@ -25,6 +25,7 @@ TIME = ", time"
 
 SPEEDS = {"tokens": "generation", "output": "generation", "prompt": "prefill"}
 PER_DOLLAR, NOTED, HOURLY = "ktokens per $", "ktokens per $, noted", "$ per hour"
+OTHERS = "These are other machines with known speeds, such as cloud instances."
 HELPS = {
     "generation": "tokens generated per second by all streams",
     PER_DOLLAR: "generation × 3,600 / 1,000 / dollars per hour",
@@ -55,9 +56,9 @@ def other_way(found: Reckoned) -> str:
 
 
 def _measure() -> None:
-    """Say that this machine was not measured, and offer to do so."""
+    """Show whose machines the answer is about, as this one was not measured, and offer to measure it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption("This machine was not measured with this model.", width="content")
+        st.caption(f"{OTHERS} This machine was not measured with this model.", width="content")
         if st.button("Measure it", icon=":material/speed:", type="tertiary", key="cost_measure"):
             st.switch_page("benchmark.py", query_params={"question": "speed"})
 
