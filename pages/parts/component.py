@@ -19,13 +19,13 @@ _LOADER = """\
 const module = await import(new URL("{path}", location.origin).href);
 export default module.default;
 """
-_modules: dict[str, Response] = {}
+_modules: dict[str, str] = {}
 
 
 def component(name: str, *, js: str, css: str) -> Callable[..., Any]:
     """Return the Streamlit component of a name, which calls the default export of the module `js`."""
     path = f"{PATH}/{name}.{hashlib.sha256(js.encode()).hexdigest()[:16]}.js"
-    _modules[path] = Response(js, media_type="text/javascript", headers={"Cache-Control": FOR_EVER})
+    _modules[path] = js
     declared: Callable[..., Any] = st.components.v2.component(name, js=_LOADER.format(path=path), css=css)
     return declared
 
@@ -40,6 +40,9 @@ def routes() -> list[BaseRoute]:
     """Return the route for app.py."""
 
     async def module(request: Request) -> Response:
-        return _modules.get(request.url.path) or PlainTextResponse("There is no such module.", 404)
+        js = _modules.get(request.url.path)
+        if js is None:
+            return PlainTextResponse("There is no such module.", 404)
+        return Response(js, media_type="text/javascript", headers={"Cache-Control": FOR_EVER})
 
     return [Route(f"{PATH}/{{name}}", module)]

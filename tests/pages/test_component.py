@@ -4,6 +4,8 @@ import re
 
 import pytest
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.testclient import TestClient
 
 from pages.parts import component, token_strip
@@ -11,15 +13,16 @@ from pages.parts import component, token_strip
 
 @pytest.fixture
 def client() -> TestClient:
-    return TestClient(Starlette(routes=component.routes()))
+    return TestClient(Starlette(routes=component.routes(), middleware=[Middleware(GZipMiddleware)]))
 
 
 def test_a_module_is_served_as_it_was_declared_and_never_changes(client: TestClient) -> None:
     (path,) = re.findall(r'href="([^"]+)"', component.preloads(["logitbench_token_strip"]).decode())
-    answer = client.get(path)
-    assert answer.text == token_strip.script()
-    assert answer.headers["content-type"].startswith("text/javascript")
-    assert "immutable" in answer.headers["cache-control"]
+    for encoding in ("gzip", "identity", "gzip"):
+        answer = client.get(path, headers={"Accept-Encoding": encoding})
+        assert answer.text == token_strip.script()
+        assert answer.headers["content-type"].startswith("text/javascript")
+        assert "immutable" in answer.headers["cache-control"]
 
 
 def test_another_text_has_another_address() -> None:
