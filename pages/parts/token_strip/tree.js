@@ -26,6 +26,9 @@ class Tree {
     this.drawn = null;
     this.list.addEventListener("click", (event) => !event.target.closest("button") && this.open(event.target.closest(".row")));
     this.list.addEventListener("keydown", (event) => this.press(event));
+    for (const near of ["pointerover", "focusin"]) {
+      this.list.addEventListener(near, (event) => this.offer(event.target.closest(".row")));
+    }
   }
 
   /** Show the rows of a rerun, or nothing where there are none. */
@@ -59,7 +62,9 @@ class Tree {
     made.style.setProperty("--level", Math.min(row.depth, MOST_LEVELS));
     const text = element("span", "label");
     text.append(this.fold(row, index), ...this.marks(row), element("bdi", row.is_forced ? "forced" : "", row.text));
-    made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)), this.actions(row, index));
+    const actions = element("span", "actions");
+    made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)), actions);
+    if (!matchMedia("(hover: hover)").matches) this.offer(made);
     return made;
   }
 
@@ -88,9 +93,12 @@ class Tree {
     return marks;
   }
 
-  actions(row, index) {
-    const cell = element("span", "actions");
-    if (!this.data.can_mark) return cell;
+  /** Give a row its buttons, once a pointer or the focus is there: a large tree has thousands. */
+  offer(made) {
+    const cell = made?.querySelector(".actions");
+    if (!cell || cell.childElementCount || !this.data.can_mark) return;
+    const { index } = made;
+    const row = this.data.rows[index];
     if (row.ends) {
       cell.append(
         iconButton(row.is_starred ? "Remove the star (s)" : "Star (s)", row.is_starred ? "★" : "☆", () => this.star(index)),
@@ -100,7 +108,6 @@ class Tree {
     const what = row.num_trials > 1 ? `Delete ${row.num_trials} trials (Delete)` : "Delete (Delete)";
     cell.append(iconButton(what, "×", () => this.remove(index)));
     for (const each of cell.children) each.tabIndex = -1;
-    return cell;
   }
 
   // What a reader does.
