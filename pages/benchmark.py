@@ -1,4 +1,4 @@
-"""Benchmark page: five questions about running models on this machine, planned, watched and answered on one page."""
+"""Benchmark page: six questions about running models on this machine, planned, watched and answered on one page."""
 
 import streamlit as st
 
@@ -19,6 +19,7 @@ st.title("Benchmark", anchor=False)
 run = run_state.open_run(bench)
 question = run_state.question_control(bench)
 failures()
+run_state.asked()
 run_list.undo(bench)
 run_list.interrupted(bench, run)
 running = bench.bench.running

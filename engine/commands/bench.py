@@ -10,8 +10,10 @@ from typing import Any
 from engine.bench.analysis.summary import CellSummary, summarise
 from engine.bench.analysis.wording import plain_verdict
 from engine.bench.baselines.llama_bench_program import PROGRAM, build_llama_bench
+from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
+from engine.bench.planning.remote import remote_requests
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
@@ -95,7 +97,8 @@ def measure(
     with ExitStack() as closing:
         history = _history(settings, closing)
         keeper = HistoryKeeper(history, lambda error: print(f"not saved: {error}", file=sys.stderr))
-        session = Session(plan, keeper, before=before)
+        confirmed = remote_requests(plan, planned_cells(plan)) if given.sends_to_others else {}
+        session = Session(plan, keeper, before=before, confirmed=tuple(confirmed))
         _tell_before(plan, is_begun=before is not None)
         is_interrupted = _watched(session, keeper)
         done = session.record

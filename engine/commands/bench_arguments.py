@@ -9,12 +9,14 @@ from typing import Any
 from engine.bench.planning.axes import AXES, EMBEDDING_AXES, axes_of
 from engine.bench.planning.axis import Axis, values_of
 from engine.bench.planning.candidates import settings_plan
+from engine.bench.planning.cells import ARRIVALS
 from engine.bench.planning.layout import AUTO, LIBRARY_DEFAULT
-from engine.bench.planning.plan import GOALS, Plan, Question
+from engine.bench.planning.plan import ARMS, GOALS, Plan, Question
 from engine.bench.planning.plan_file import read_plan
 from engine.bench.planning.presets import PRESETS, preset
 from engine.bench.planning.product import unvaried
 from engine.bench.planning.prompts import read_prompts, sample_prompts
+from engine.bench.planning.remote import MOST_REQUESTS
 from engine.commands.parser import Parser
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
@@ -22,7 +24,9 @@ from engine.models.library import embedded_model
 from engine.settings import Settings
 
 SAMPLES = "samples"
-_METAVARS = {"layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "path": "PATH"}
+_METAVARS = {
+    "layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "engine": "NAME", "path": "PATH",
+}  # fmt: skip
 EMBEDDING: Question = "embedding"
 _EMBEDDING_ONLY = tuple(axis for axis in EMBEDDING_AXES if axis.name not in {each.name for each in AXES})
 _INSTANCES = Axis("instances", "Processes", "{}", "worker processes")
@@ -35,7 +39,8 @@ Given = dict[str, Any]
 class BenchArguments:
     """Arguments of `bench`, `tune` or `reconcile`: the plan of a run, which has the question, and options.
 
-    out: file for the whole run. builds_llama_bench: build llama-bench first where it is missing.
+    out: file for the whole run. builds_llama_bench: build llama-bench first where it is missing. sends_to_others: the
+    plan's requests may go to external engines on other machines.
     """
 
     plan: Plan
@@ -43,6 +48,7 @@ class BenchArguments:
     is_json: bool = False
     out: Path | None = None
     builds_llama_bench: bool = False
+    sends_to_others: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,7 @@ class ResumeArguments:
     run: str
     is_json: bool = False
     out: Path | None = None
+    sends_to_others: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +153,11 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         again = "; may be given several times" if axis.kind == "path" else ""
         options: Given = {"action": "append"} if axis.kind == "path" else {}
         axes.add_argument(
-            _flag(axis.name), metavar=_METAVARS[axis.kind], help=axis.help.replace("%", "%%") + again, **options
+            *_flags(axis),
+            dest=axis.name,
+            metavar=_METAVARS[axis.kind],
+            help=axis.help.replace("%", "%%") + again,
+            **options,
         )
 
 
@@ -161,6 +172,11 @@ def _add_embedding(parser: argparse.ArgumentParser) -> None:
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--out", metavar="FILE", help="write the whole run to this file, for import into a history")
+    parser.add_argument(
+        "--send-to-others",
+        action="store_true",
+        help=f"allow requests to external engines on other machines, at most {MOST_REQUESTS} in a run",
+    )
 
 
 def _bench(given: Given) -> BenchArguments:
@@ -193,7 +209,9 @@ def _reconcile(given: Given) -> BenchArguments:
 
 
 def _resume(given: Given) -> ResumeArguments:
-    return ResumeArguments(run=given["run"], is_json=given["json"], out=_path(given["out"]))
+    return ResumeArguments(
+        run=given["run"], is_json=given["json"], out=_path(given["out"]), sends_to_others=given["send_to_others"]
+    )
 
 
 def _limits(given: Given) -> LimitsArguments:
@@ -219,7 +237,13 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
         compares_answers=plan.compares_answers or given["compare_answers"],
         **{name: value for name, value in said.items() if value is not None},
     )
-    return BenchArguments(plan=plan, is_dry_run=given["dry_run"], is_json=given["json"], out=_path(given["out"]))
+    return BenchArguments(
+        plan=plan,
+        is_dry_run=given["dry_run"],
+        is_json=given["json"],
+        out=_path(given["out"]),
+        sends_to_others=given["send_to_others"],
+    )
 
 
 def _model(given: Given, is_embedding: bool = False) -> str:
@@ -246,6 +270,11 @@ def _axes(given: Given, question: Question = "speed") -> dict[str, tuple[Any, ..
     return axes
 
 
+def _flags(axis: Axis) -> list[str]:
+    """Return the flags of an axis, the one to use first: an engine was once called an arm."""
+    return ["--engine", _flag(axis.name)] if axis.name == "arm" else [_flag(axis.name)]
+
+
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
@@ -266,7 +295,7 @@ def _layouts(instances: str, threads: str) -> tuple[str, ...]:
 def _question(axes: Mapping[str, Any]) -> Question:
     """Return the question of a plan that is defined by flags alone."""
     if "arm" in axes:
-        return "python"
+        return "python" if {*axes["arm"]} <= {*ARMS} and not axes.keys() & ARRIVALS.keys() else "engines"
     return "users" if axes.keys() & {"users", "rate_per_s"} else "speed"
 
 

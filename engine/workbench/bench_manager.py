@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,23 +79,26 @@ class BenchManager:
         task = self._runs.running
         return task.now if task is not None else None
 
-    def start(self, plan: Plan, *, most_repeats: int = MOST_REPEATS) -> str:
+    def start(self, plan: Plan, *, most_repeats: int = MOST_REPEATS, confirmed: Collection[str] = ()) -> str:
         """Measure a plan in the background; return the run's id. Raises ConfigError, ModelError, MemoryRefused.
 
-        most_repeats: as for a Session.
+        most_repeats, confirmed: as for a Session.
         """
-        return self._start(plan, most_repeats=most_repeats)
+        return self._start(plan, most_repeats=most_repeats, confirmed=confirmed)
 
-    def resume(self, run_id: str) -> str:
+    def resume(self, run_id: str, *, confirmed: Collection[str] = ()) -> str:
         """Resume a stopped or interrupted run without repeating its samples; return its id."""
         run = self._existing(run_id)
-        return self._start(Plan.from_dict(run.plan), run)
+        return self._start(Plan.from_dict(run.plan), run, confirmed=confirmed)
 
-    def add_rounds(self, run_id: str, more: int) -> str:
+    def add_rounds(self, run_id: str, more: int, *, confirmed: Collection[str] = ()) -> str:
         """Measure `more` further rounds of a run; return its id."""
-        run = self._existing(run_id)
-        plan = Plan.from_dict(run.plan)
-        return self._start(replace(plan, rounds=plan.rounds + more), run)
+        return self._start(self.with_rounds(run_id, more), self._existing(run_id), confirmed=confirmed)
+
+    def with_rounds(self, run_id: str, more: int) -> Plan:
+        """Return the plan of a run with `more` further rounds."""
+        plan = Plan.from_dict(self._existing(run_id).plan)
+        return replace(plan, rounds=plan.rounds + more)
 
     def start_shape(self, shape: str, run_id: str) -> None:
         """Repeat a run's plan with a synthetic model of this shape, whose file is written once, in the background.
@@ -151,9 +154,23 @@ class BenchManager:
         task = self._runs.running
         return task.session if task is not None else None
 
-    def _start(self, plan: Plan, before: RunRecord | None = None, *, most_repeats: int = MOST_REPEATS) -> str:
+    def _start(
+        self,
+        plan: Plan,
+        before: RunRecord | None = None,
+        *,
+        most_repeats: int = MOST_REPEATS,
+        confirmed: Collection[str] = (),
+    ) -> str:
         keeper = HistoryKeeper(self._kept.history, self._kept.failed)
-        session = Session(plan, keeper, before=before, between=self._let_others_go_first, most_repeats=most_repeats)
+        session = Session(
+            plan,
+            keeper,
+            before=before,
+            between=self._let_others_go_first,
+            most_repeats=most_repeats,
+            confirmed=confirmed,
+        )
         task = BenchRun(session, keeper, lambda task: self._measure(task, session, keeper))
         self._runs.start(task, lambda: self._machine.acquire(task.name, "benchmark"))
         return session.id

@@ -1,6 +1,6 @@
 """Benchmark runs made up from a plan with known figures, and a manager that the page can drive without measuring."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -121,6 +121,7 @@ class ScriptedManager:
         self.machine: Any = None
         self.quiet: Quietness | None = None
         self.background = TaskRunner[Task[Any]]()
+        self.confirmed: tuple[str, ...] = ()
 
     @property
     def running(self) -> ScriptedRunning | None:
@@ -153,7 +154,8 @@ class ScriptedManager:
             self.task.stop()
             self.task.wait(60)
 
-    def start(self, plan: Plan) -> str:
+    def start(self, plan: Plan, *, confirmed: Collection[str] = ()) -> str:
+        self.confirmed = tuple(confirmed)
         self.calls.append(("start", plan))
         run = embedding_run(new_id(), plan) if plan.is_embedding else make_run(plan)
         self.begin(run, plan)
@@ -163,11 +165,19 @@ class ScriptedManager:
         self.calls.append(("stop",))
         self.end("stopped")
 
-    def resume(self, run_id: str) -> None:
+    def resume(self, run_id: str, *, confirmed: Collection[str] = ()) -> str:
+        self.confirmed = tuple(confirmed)
         self.calls.append(("resume", run_id))
+        return run_id
 
-    def add_rounds(self, run_id: str, more: int) -> None:
+    def with_rounds(self, run_id: str, more: int) -> Plan:
+        plan = Plan.from_dict(self.runs[run_id].plan)
+        return replace(plan, rounds=plan.rounds + more)
+
+    def add_rounds(self, run_id: str, more: int, *, confirmed: Collection[str] = ()) -> str:
+        self.confirmed = tuple(confirmed)
         self.calls.append(("add_rounds", run_id, more))
+        return run_id
 
     def use(self, run_id: str, cell: int) -> None:
         self.calls.append(("use", run_id, cell))

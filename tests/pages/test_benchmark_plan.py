@@ -221,7 +221,9 @@ def test_each_question_has_its_plan_and_keeps_what_was_typed(manager: ScriptedMa
 def test_a_way_of_calling_that_is_missing_can_be_built(
     manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_editor, "missing_arms", lambda: {"llama-bench": Missing("Build it", can_be_built=True)})
+    monkeypatch.setattr(
+        plan_editor, "missing_engines", lambda *_: {"llama-bench": Missing("Build it", can_be_built=True)}
+    )
     at = page(question="python")
     assert "llama-bench is not installed and is left out." in said(at)
     at = press(at, "plan_build_llama-bench")

@@ -1,5 +1,6 @@
 """Divergence of two configurations: of their distributions on the same tokens and of their greedy answers."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 from engine.bench.measurement.answers import Answers, Ids
 from engine.errors import ConfigError
 from engine.units import counted, significant
+from engine.vocabulary import Vocabulary
 
 _LEAST_MASS = 1e-9
 """Remaining mass below this is rounding error of the 32-bit log-probabilities."""
@@ -66,6 +68,23 @@ def divergence(reference: Answers, other: Answers) -> Divergence:
     return Divergence(
         float(kl.mean()), float(kl.max()), min(parted, default=None), len(kl), len(parted), len(reference.greedy)
     )
+
+
+def divergence_of_texts(reference: Answers, vocabulary: Vocabulary, texts: Sequence[str]) -> dict[str, float]:
+    """Return how far the texts of a server are from the greedy answers of a reference, as CellRecord.facts stores it.
+
+    By their bytes, as a server may have other tokens; first_difference counts tokens of the reference. vocabulary: of
+    the reference. No log-probabilities are compared.
+    """
+    parted = []
+    for ids, text in zip(reference.greedy, texts, strict=True):
+        wanted, found = vocabulary.join(ids).decode("utf-8", "replace"), text
+        if wanted.strip() != found.strip():
+            same = _num_equal(tuple(wanted.encode()), tuple(found.encode()))
+            ends = np.cumsum([len(vocabulary.pieces[token]) for token in ids])
+            parted.append(int(np.searchsorted(ends, same, side="right")))
+    facts = {"num_different": float(len(parted))}
+    return {**facts, "first_difference": float(min(parted))} if parted else facts
 
 
 def _num_equal(ours: Ids, theirs: Ids) -> int:

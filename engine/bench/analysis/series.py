@@ -109,17 +109,20 @@ def best_of(cells: Sequence[CellSummary], metric: str) -> CellSummary:
 def varied(cells: Sequence[CellSummary]) -> dict[str, list[Any]]:
     """Return the settings in which configurations differ, each with its values, without those implied by another one.
 
-    Implied is, for example, the number of threads for prefill where it always equals that of the layout. Settings that
-    are not scalar, such as the whole row of another program, are left out too.
+    Implied is, for example, the number of threads for prefill where it always equals that of the layout, and what an
+    engine always runs with. A setting that a configuration lacks is no difference. Settings that are not scalar, such
+    as the whole row of another program, are left out too.
     """
     values: dict[str, list[Any]] = {}
-    for name in dict.fromkeys(name for cell in cells for name in cell.settings):
+    names = list(dict.fromkeys(name for cell in cells for name in cell.settings))
+    for name in sorted(names, key=lambda name: name != "arm"):
         column = [cell.settings.get(name) for cell in cells]
+        present = [cell.settings[name] for cell in cells if name in cell.settings]
         if any(isinstance(value, list | Mapping) for value in column):
             continue
-        if len(set(column)) > 1 and not any(_follows(column, earlier) for earlier in values.values()):
+        if len(set(present)) > 1 and not any(_follows(column, earlier) for earlier in values.values()):
             values[name] = column
-    return {name: list(dict.fromkeys(column)) for name, column in values.items()}
+    return {name: list(dict.fromkeys(values[name])) for name in names if name in values}
 
 
 def _follows(column: list[Any], earlier: list[Any]) -> bool:
@@ -207,6 +210,9 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
         return Advice(run.outcome["winner"], is_open, budget_s=run.outcome.get("budget_s") or 0.0)
     if run.question in ("python", "users"):
         return Advice(None)
+    if run.question == "engines":
+        missing = [cell.verdict.more_rounds for cell in summary.cells if cell.verdict is not None]
+        return Advice(None, any(missing), max(missing, default=0))
     open_cells = [
         cell
         for cell in measured(summary, summary.main_metric)
@@ -264,6 +270,7 @@ def _label(names: list[str], values: tuple[Any, ...], short: Mapping[str, Mappin
     shown = [
         AXES_BY_NAME[name].show(short.get(name, {}).get(value, value)) if name in AXES_BY_NAME else str(value)
         for name, value in zip(names, values, strict=True)
+        if value is not None or (name in AXES_BY_NAME and AXES_BY_NAME[name].unset)
     ]
     return ", ".join(shown)
 

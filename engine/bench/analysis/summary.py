@@ -6,6 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine.bench.analysis.disturbance import Disturbance, disturbance_of, is_mostly_disturbed, without_rounds
+from engine.bench.analysis.engines import (
+    QUESTION,
+    Load,
+    Rival,
+    compared_with,
+    engine_name,
+    engines_sentence,
+    in_words,
+    load_of,
+)
 from engine.bench.analysis.rounds import APART, Rounds, round_s
 from engine.bench.analysis.wording import SPEEDS, cosine, escaped, figure, gain_of, looks, row, times, told
 from engine.runs import CellStatus, RunRecord
@@ -62,7 +72,8 @@ class CellSummary:
 class Summary:
     """Summary of a run; best: number of the recommended configuration, the baseline unless another is proven better.
 
-    baseline and best are None where no configuration has the main metric.
+    baseline and best are None where no configuration has the main metric. baselines: all that others are compared
+    with: for the question "engines" there is one under each load.
     """
 
     cells: tuple[CellSummary, ...]
@@ -71,6 +82,7 @@ class Summary:
     best: int | None
     sentence: str
     disturbance: Disturbance
+    baselines: frozenset[int] = frozenset()
 
     def cell(self, number: int | None) -> CellSummary | None:
         """Return the configuration with that number; None where there is none."""
@@ -104,7 +116,7 @@ class Summary:
         if cell.status in ("failed", "refused"):
             return escaped(f"{cell.status}: {cell.reason}")
         if cell.verdict is None:
-            return "baseline" if cell.number == self.baseline else ""
+            return "baseline" if cell.number in self.baselines else ""
         return told(cell.verdict)
 
 
@@ -123,9 +135,58 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
     verdicts = {} if base is None else verdicts_within(run, rounds, base, METRICS_BY_NAME[main])
     cells = tuple(replace(cell, verdict=verdicts.get(cell.number)) for cell in cells)
     best = proven_best(cells, main, base)
-    sentence = run.outcome.get("sentence") or sentence_of(cells, main, base, best, round_s(run.samples))
-    disturbance = disturbance_of(run, rounds.samples)
-    return Summary(cells=cells, main_metric=main, baseline=base, best=best, sentence=sentence, disturbance=disturbance)
+    sentence = run.outcome.get("sentence") or _sentence(run, cells, main, base, best)
+    against = {} if base is None else compared_with(run, base)
+    return Summary(
+        cells=cells,
+        main_metric=main,
+        baseline=base,
+        best=best,
+        sentence=sentence,
+        disturbance=disturbance_of(run, rounds.samples),
+        baselines=frozenset(against.values()) | ({base} if base is not None else set()),
+    )
+
+
+def _sentence(run: RunRecord, cells: Sequence[CellSummary], main: str, base: int | None, best: int | None) -> str:
+    seconds = round_s(run.samples)
+    if run.question == QUESTION and base is not None:
+        told = engines_sentence(loads_of(run, cells, main, base), METRICS_BY_NAME[main], seconds)
+        if told:
+            return told
+    return sentence_of(cells, main, base, best, seconds)
+
+
+def loads_of(run: RunRecord, cells: Sequence[CellSummary], metric: str, base: int) -> list[Load]:
+    """Return the engines of a run under each load, in the order of the plan; only those with a verdict."""
+    by_number, rivals = {cell.number: cell for cell in cells}, dict[int, list[Rival]]()
+    for number, other in compared_with(run, base).items():
+        cell = by_number[number]
+        if cell.verdict is not None:
+            rival = Rival(number, engine_name(cell.settings), cell.metrics[metric].value, cell.verdict)
+            rivals.setdefault(other, []).append(rival)
+    return [
+        Load(
+            in_words(load_of(run, by_number[number].settings)),
+            number,
+            engine_name(by_number[number].settings),
+            tuple(found),
+        )
+        for number, found in sorted(rivals.items())
+    ]
+
+
+def under_last_load(run: RunRecord, summary: Summary) -> Summary:
+    """Return the summary of a run with the question "engines" with only the configurations under the last load."""
+    base = summary.baseline
+    loads = [] if base is None else loads_of(run, summary.cells, summary.main_metric, base)
+    if not loads:
+        return summary
+    last = loads[-1]
+    numbers = {last.base, *(rival.number for rival in last.rivals)}
+    cells = tuple(cell for cell in summary.cells if cell.number in numbers)
+    best = proven_best(cells, summary.main_metric, last.base)
+    return replace(summary, cells=cells, baseline=last.base, best=best)
 
 
 def medians_of(run: RunRecord, rounds: Rounds) -> tuple[CellSummary, ...]:
@@ -168,13 +229,14 @@ def first_measured(cells: Sequence[CellSummary]) -> str:
 
 
 def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -> dict[int, Verdict]:
-    """Return verdicts on all other configurations of a run that have the metric, by number, against `base`.
+    """Return verdicts on all other configurations of a run that have the metric, by number, against `base`; for the
+    question "engines" against its engine under the same load.
 
     All of them form one family, whichever of them are displayed: where nothing differs, at most one run in twenty has a
     configuration that is called better or worse. The tests are paired by round where the rounds were common ones. Where
     most samples were disturbed, the verdicts ask for no further rounds.
     """
-    pairs = pairs_within(run, rounds, base, metric)
+    pairs = _pairs(run, rounds, compared_with(run, base), metric)
     is_paired = [run.origin not in APART] * len(pairs)
     found = compare_many(list(pairs.values()), is_paired, is_more_better=metric.is_more_better, words=words_of(metric))
     found = [without_rounds(one) for one in found] if is_mostly_disturbed(run.samples) else found
@@ -183,9 +245,16 @@ def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -
 
 def pairs_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -> dict[int, tuple[ByRound, ByRound]]:
     """Return figures by round of every other configuration with the metric, by number, each with those of `base`."""
+    return _pairs(run, rounds, {cell.number: base for cell in run.cells if cell.number != base}, metric)
+
+
+def _pairs(
+    run: RunRecord, rounds: Rounds, against: Mapping[int, int], metric: Metric
+) -> dict[int, tuple[ByRound, ByRound]]:
+    """Return figures by round of the configurations of `against`, each with those of the one that it names."""
     figures = rounds.by_cell(metric.name)
-    numbers = [cell.number for cell in run.cells if cell.number in figures and cell.number != base]
-    return {number: (figures[number], figures[base]) for number in numbers} if base in figures else {}
+    pairs = [(cell.number, against[cell.number]) for cell in run.cells if cell.number in against]
+    return {one: (figures[one], figures[other]) for one, other in pairs if one in figures and other in figures}
 
 
 def proven_best(cells: Sequence[CellSummary], main: str, base: int | None) -> int | None:

@@ -1,25 +1,25 @@
-"""Targets of the other runtimes, measured like our own pool: the bare loop and `Llama.create_completion`.
+"""Targets of the other engines, measured like our own pool: the bare loop and `Llama.create_completion`.
 
-Each is a program of its own that holds the loaded model and answers one request at a time; the third runtime,
-llama-bench, is in `llama_bench`.
+Each of these two is a program of its own that holds the loaded model and answers one request at a time; llama-bench is
+in `llama_bench`, servers are in `engine.bench.measurement.server_target`.
 """
 
-import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
+from engine.backends.managed_programs import MANAGED
 from engine.bench.baselines.llama_bench import LlamaBench
 from engine.bench.baselines.llama_bench_program import PROGRAM, build_minutes
 from engine.bench.measurement.clients import Deadline, Prompt, repeated
 from engine.bench.measurement.embedding import open_embedding_target
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.metrics import RequestTimes, metrics_of
+from engine.bench.measurement.server_target import memory_of, open_server_target
 from engine.bench.measurement.target import (
     COLD_TIMEOUT_S,
     SAMPLE_S,
@@ -29,7 +29,10 @@ from engine.bench.measurement.target import (
     steady_s,
 )
 from engine.bench.measurement.token_parts import PartTotals
+from engine.bench.planning import engines
+from engine.bench.planning.feasibility import NO_FOLDER, Feasibility
 from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
+from engine.bench.planning.remote import RemoteBudget
 from engine.errors import BenchTimeout, ConfigError, LimitExceeded
 from engine.machine.cores import cores_for, threads_for
 from engine.machine.noise import NoiseWatch
@@ -42,24 +45,41 @@ PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion
 _PREFIX_SEED = 1
 
 
-def open_target(cell: PlannedCell, timeout: LoadTimeout | None = None) -> Target:
-    """Open the target of a configuration, of any question and runtime, with its model loaded. Raises EngineError."""
+def open_target(cell: PlannedCell, timeout: LoadTimeout | None = None, budget: RemoteBudget | None = None) -> Target:
+    """Open the target of a configuration, of any question and engine, with its model loaded.
+
+    budget: what may be sent to other machines, by default nothing. Raises EngineError.
+    """
     if isinstance(cell, EmbeddingCell):
         return open_embedding_target(cell, timeout)
-    if cell.arm == "pool":
+    if cell.arm in (engines.POOL, engines.TRANSFORMERS):
         return open_engine_target(cell, timeout)
+    if engines.is_server(cell.arm):
+        return open_server_target(cell, timeout, budget)
     return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell, timeout)
 
 
 class Missing(NamedTuple):
-    """A runtime that cannot run on this machine: how to obtain it, and whether building it would."""
+    """An engine that cannot run on this machine: how to obtain it, and whether building it would."""
 
     remedy: str
     can_be_built: bool
 
 
-def missing_arms() -> dict[Arm, Missing]:
-    """Return the runtimes that cannot run on this machine."""
+def missing_engines(model: str, names: Collection[Arm] = engines.ENGINES) -> dict[Arm, Missing]:
+    """Return those of the named engines that cannot run a model on this machine, each once with its reason."""
+    feasibility, found = Feasibility(), dict[Arm, Missing]()
+    for name in names:
+        if name == "llama-bench":
+            found |= _missing_llama_bench()
+        elif name in MANAGED and (missing := feasibility.missing(name)):
+            found[name] = Missing(missing, False)
+        elif name == engines.TRANSFORMERS and not feasibility.folder_of(model):
+            found[name] = Missing(NO_FOLDER, False)
+    return found
+
+
+def _missing_llama_bench() -> dict[Arm, Missing]:
     try:
         if find_program(PROGRAM):
             return {}
@@ -98,6 +118,8 @@ class ProgramTarget:
     The facts hold the parts of the time per token (see `time_breakdown`) over all samples so far.
     """
 
+    remark = ""
+
     def __init__(self, cell: Cell, timeout: LoadTimeout | None = None) -> None:
         self._cell = cell
         self._program, ready = open_program(cell.arm, cell.model, cell.pool, cell.build, timeout)
@@ -108,6 +130,8 @@ class ProgramTarget:
             "interpreter_s": ready["began"] - self._program.started_at,
             "load_warm_s": ready["load_s"],
         }
+        asked = cell.workload
+        self._sample_s = asked.duration_s if asked.arrival == "users" else SAMPLE_S
         self._num_repetitions = 1
         self._parts = PartTotals()
 
@@ -121,7 +145,7 @@ class ProgramTarget:
         deadline = Deadline(timeout_s)
         random = np.random.default_rng()
         seconds = steady_s(lambda: self._once(random, 0, deadline)["wall_s"])
-        self._num_repetitions = math.ceil(SAMPLE_S / seconds)
+        self._num_repetitions = math.ceil(self._sample_s / seconds)
 
     def sample(self, seed: int, timeout_s: float) -> Measured:
         """Run as many repetitions as make up a sample, and more until it is long enough."""
@@ -130,14 +154,16 @@ class ProgramTarget:
         started_at = time.time()
         with NoiseWatch([self._program.pid]) as watch:
             answers = repeated(
-                lambda: self._once(random, seed, deadline), itemgetter("wall_s"), self._num_repetitions, SAMPLE_S
+                lambda: self._once(random, seed, deadline), itemgetter("wall_s"), self._num_repetitions, self._sample_s
             )
         measured_s = sum(answer["wall_s"] for answer in answers)
         for answer in answers:
             self._parts.add(_parts(answer), answer["wall_s"], len(answer["token_times"][0]))
-        metrics = metrics_of([[[self._times(answer)]] for answer in answers], self._cell.objective)
+        requests = [self._times(answer) for answer in answers]
+        is_user = self._cell.workload.arrival == "users"
+        metrics = metrics_of([[requests]] if is_user else [[[one]] for one in requests], self._cell.objective)
         inside = sum(answer["parts"]["prefill_s"] + answer["parts"]["decode_s"] for answer in answers)
-        metrics |= watch.use() | _memory(self._program.pid) | {"decode_share": inside / measured_s}
+        metrics |= watch.use() | memory_of([self._program.pid]) | {"decode_share": inside / measured_s}
         return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
 
     def close(self) -> None:
@@ -191,10 +217,3 @@ def _ask(program: Program, request: Mapping[str, Any], deadline: Deadline) -> di
 
 def _parts(answer: Mapping[str, Any]) -> dict[str, float]:
     return {name.removesuffix("_s"): seconds for name, seconds in answer["parts"].items()}
-
-
-def _memory(pid: int) -> dict[str, float]:
-    with contextlib.suppress(psutil.Error):
-        memory = psutil.Process(pid).memory_full_info()
-        return {"pss_bytes": getattr(memory, "pss", math.nan), "private_bytes": memory.uss}
-    return {}

@@ -1,6 +1,6 @@
 """Answers of a configuration to a fixed set of prompts: greedy ones, and distributions under teacher forcing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -76,6 +76,20 @@ def answers(
         np.concatenate([table.top_ids[rows] for table, rows in zip(tables, kept, strict=True)]),
         np.concatenate([table.top_logprobs[rows] for table, rows in zip(tables, kept, strict=True)]),
         len(engine.vocabulary),
+    )
+
+
+def greedy_texts(
+    submit: Callable[..., Job], prompts: Sequence[str], *, num_tokens: int = 32, timeout_s: float = 600.0
+) -> tuple[str, ...]:
+    """Return the greedy answer of a server to each text, one request at a time. `submit` is that of its engine.
+
+    Raises JobTimeout, ServerFailed.
+    """
+    deadline, most_probable = Deadline(timeout_s), Sampling(temperature=0)
+    return tuple(
+        _done(submit(prompt, most_probable, max_tokens=num_tokens, reuse_prefix=False), deadline).text
+        for prompt in prompts
     )
 
 

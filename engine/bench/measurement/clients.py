@@ -9,9 +9,10 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from engine.bench.measurement.metrics import Repetition, RequestTimes
+from engine.bench.measurement.metrics import Moments, Repetition, RequestTimes
 from engine.errors import BenchTimeout, QueueFull
 from engine.jobs import Job
+from engine.step_parts import SHARED_MOMENT
 
 Prompt = str | list[int]
 T = TypeVar("T")
@@ -134,10 +135,29 @@ def _times(job: Job, asked: float) -> RequestTimes:
     """Return the timestamps of a finished job, all on this machine's monotonic clock."""
     timings = job.result().timings
     started = job.submitted + timings.queue_s
+    tokens, gaps = _moments(job)
     return RequestTimes(
         asked=asked,
         started=max(started, asked),
         first=started + timings.prefill_s,
-        tokens=job.submitted + np.cumsum(job.steps.records["elapsed_s"]),
+        tokens=tokens,
         num_computed=timings.num_prompt - timings.num_cached,
+        gaps=gaps,
     )
+
+
+def _moments(job: Job) -> tuple[Moments, Moments | None]:
+    """Return when each generated token came, and the gaps between them where servers send several tokens at once.
+
+    A server may count more tokens than it sends pieces of text: then each piece has its share of them, and no gap is
+    known.
+    """
+    records, num = job.steps.records, job.timings.num_generated
+    tokens = job.submitted + np.cumsum(records["elapsed_s"])
+    if num > len(tokens) > 0:
+        return tokens[np.arange(num) * len(tokens) // num], np.full(num - 1, np.nan)
+    is_shared = (records["flags"] & SHARED_MOMENT) > 0
+    if not is_shared.any():
+        return tokens, None
+    has_others = is_shared | np.append(is_shared[1:], False)
+    return tokens, np.where(has_others[1:], np.nan, np.diff(tokens))

@@ -22,6 +22,8 @@ class EmbeddingTarget:
     `cut_share` (share of the texts that the model truncates) and `repetitions`.
     """
 
+    remark = ""
+
     def __init__(
         self,
         cell: EmbeddingCell,

@@ -4,17 +4,18 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from engine.bench.measurement.clients import Clients, Deadline, Prompt, answers, repeated
 from engine.bench.measurement.metrics import Repetition
+from engine.bench.measurement.prompt_tokens import PromptTokens
 from engine.bench.planning.plan import Workload
 from engine.errors import ConfigError
 from engine.jobs import Job
 from engine.protocol import Engine
 from engine.specs import Sampling
-from engine.vocabulary import TokenKind
 
 Source = Callable[[int], Prompt]
 """Returns the next prompt of a stream."""
@@ -23,32 +24,39 @@ _PREFIX_SEED = 1
 _WAKE_PROMPT, _WAKE_TOKENS = 8, 2
 
 
+class Bound(NamedTuple):
+    """Limit of a load: a sample is one request of each stream, and `before_each` is called before every request."""
+
+    before_each: Callable[[], object]
+
+
 class LoadGenerator:
     """Requests of one workload on one engine; an engine may have several generators if only one runs at a time.
 
     Tokens are sampled by llama.cpp's default chain, without recording figures for them. No part of a prompt is reused
-    except the `depth` ids before it, which a sequence holds before timing begins. Raises ConfigError where prompt and
-    tokens do not fit a sequence.
+    except the `depth` ids before it, which a sequence holds before timing begins. tokens: those of random prompts, by
+    default the ids of the engine's vocabulary. Raises ConfigError where prompt and tokens do not fit a sequence.
     """
 
-    def __init__(self, engine: Engine, workload: Workload) -> None:
-        self._engine, self._workload = engine, workload
+    def __init__(
+        self, engine: Engine, workload: Workload, tokens: PromptTokens | None = None, bound: Bound | None = None
+    ) -> None:
+        self._engine, self._workload, self._bound = engine, workload, bound
         self._num_sequences = engine.capabilities.num_sequences
-        kinds = np.frombuffer(engine.vocabulary.kinds, np.uint8)
-        self._words = np.flatnonzero(kinds & TokenKind.CONTROL == 0)
+        self._tokens = tokens or PromptTokens.of_ids(engine.vocabulary)
         is_random = workload.asked == "tokens"
-        ends = np.flatnonzero(kinds & TokenKind.END).tolist() if is_random else []
-        self._bias = tuple((token, -math.inf) for token in ends)
+        self._bias = tuple((token, -math.inf) for token in self._tokens.ends) if is_random else ()
         self._depth = workload.depth if is_random else 0
         self._num_prompt = max(workload.num_prompt, 1)
         if is_random:
             self._check_room()
-        self._prefixes = self._ids(np.random.default_rng(_PREFIX_SEED), self._num_sequences, self._depth)
+        random, num_prefixes = np.random.default_rng(_PREFIX_SEED), self._num_sequences if self._depth else 0
+        self._prefixes = [self._tokens.starting(random, self._depth) for _ in range(num_prefixes)]
 
     def _check_room(self) -> None:
         asked = self._workload
         needed = self._depth + self._num_prompt + max(asked.num_generated - 1, 0)
-        if needed > (most := self._engine.capabilities.n_ctx):
+        if (most := self._engine.capabilities.n_ctx) and needed > most:
             raise ConfigError(
                 f"depth {asked.depth:,} + prompt {asked.num_prompt:,} + {asked.num_generated:,} tokens need a context "
                 f"of {needed:,}, but a sequence has {most:,}: raise n_ctx or reduce the workload"
@@ -56,7 +64,8 @@ class LoadGenerator:
 
     def wake(self, deadline: Deadline) -> None:
         """Generate a few tokens on every worker, so that none is measured while waking up, as llama-bench does too."""
-        prompts = self._ids(np.random.default_rng(), self._engine.spec.instances, _WAKE_PROMPT)
+        random = np.random.default_rng()
+        prompts = [self._tokens.prompt(random, _WAKE_PROMPT) for _ in range(self._engine.spec.instances)]
         answers(self._submitter(0, max_tokens=_WAKE_TOKENS), prompts, deadline)
 
     def first_token_s(self, deadline: Deadline) -> float:
@@ -73,10 +82,13 @@ class LoadGenerator:
 
         Random ids together: `num_repetitions` bursts, and further ones until they amount to `at_least_s` seconds. Texts
         together: as many as are started within `at_least_s` seconds. Users and Poisson arrivals: the workload's own
-        duration. Raises BenchTimeout, or the error of the first request that failed; nothing is left running.
+        duration. A bounded load: one request of each stream. Raises BenchTimeout, or the error of the first request
+        that failed; nothing is left running.
         """
         random = np.random.default_rng(seed)
         asked = self._workload
+        if self._bound is not None:
+            return [self._again_and_again(random, seed, 0.0, deadline)]
         match asked.arrival, asked.asked:
             case "users", _:
                 return [self._again_and_again(random, seed, asked.duration_s, deadline)]
@@ -137,8 +149,17 @@ class LoadGenerator:
             return self._counted(clients.streams(released))
 
     def _counted(self, repetition: Repetition) -> Repetition:
-        """Return the repetition; for generation only, the one id that a prompt must have does not count as prefill."""
-        if self._workload.num_prompt or self._workload.asked == "prompts":
+        """Return the repetition; for generation only, the one id that a prompt must have does not count as prefill.
+
+        A text of known length counts with it where a server does not report the tokens of a prompt.
+        """
+        asked, tokens = self._workload, self._tokens
+        if asked.num_prompt and tokens.is_text and tokens.has_length and asked.asked == "tokens":
+            return [
+                [request._replace(num_computed=request.num_computed or self._num_prompt) for request in stream]
+                for stream in repetition
+            ]
+        if asked.num_prompt or asked.asked == "prompts":
             return repetition
         return [[request._replace(num_computed=0) for request in stream] for stream in repetition]
 
@@ -149,6 +170,8 @@ class LoadGenerator:
         num = self._workload.num_generated if max_tokens is None else max_tokens
 
         def submit(prompt: Prompt) -> Job:
+            if self._bound is not None:
+                self._bound.before_each()
             return self._engine.submit(prompt, sampling, max_tokens=num, reuse_prefix=self._depth > 0)
 
         return submit
@@ -159,19 +182,12 @@ class LoadGenerator:
             first = int(random.integers(len(texts)))
             following = itertools.cycle(texts[first:] + texts[:first])
             return lambda _stream: next(following)
-        return lambda stream: (
-            self._prefixes[stream % self._num_sequences]
-            + self._ids(random, 1, self._num_prompt, is_start=not self._depth)[0]
-        )
-
-    def _ids(self, random: np.random.Generator, num: int, length: int, *, is_start: bool = True) -> list[list[int]]:
-        """Return `num` rows of `length` random ids; at the start of a context the first is BOS if the model adds it."""
-        rows = self._words[random.integers(0, len(self._words), (num, length))]
-        vocabulary = self._engine.vocabulary
-        if is_start and length and vocabulary.add_bos and vocabulary.bos is not None:
-            rows[:, 0] = vocabulary.bos
-        found: list[list[int]] = rows.tolist()
-        return found
+        if not self._depth:
+            return lambda _stream: self._tokens.prompt(random, self._num_prompt)
+        return lambda stream: [
+            *self._prefixes[stream % self._num_sequences],
+            *self._tokens.ids_of(random, self._num_prompt),
+        ]
 
 
 def _seconds(repetition: Repetition) -> float:

@@ -13,6 +13,8 @@ Moments = npt.NDArray[np.float64]
 
 FEWEST_FOR_P95 = 20
 FEWEST_FOR_P99 = 1_000
+LEAST_KNOWN_GAPS = 0.99
+"""Share of the gaps between tokens that must be known for their percentiles."""
 _NAN = float("nan")
 
 
@@ -21,7 +23,8 @@ class RequestTimes(NamedTuple):
 
     asked: intended submission; started: when it left the queue; first: when its first token was decoded, or could have
     been where none was requested; tokens: when each token was decoded, shape (n,); num_computed: prompt tokens that
-    were computed, not found in the cache.
+    were computed, not found in the cache. gaps: seconds from each token to the next, NaN where one of them shares its
+    moment with another token; None: those of `tokens`.
     """
 
     asked: float
@@ -29,6 +32,7 @@ class RequestTimes(NamedTuple):
     first: float
     tokens: Moments
     num_computed: int
+    gaps: Moments | None = None
 
     @property
     def ttft_s(self) -> float:
@@ -73,7 +77,9 @@ def metrics_of(repetitions: Sequence[Repetition], objective: Objective) -> dict[
     """
     requests = [request for repetition in repetitions for stream in repetition for request in stream]
     seconds = sum(seconds_of(repetition) for repetition in repetitions)
-    gaps = np.concatenate([np.diff(request.tokens) for request in requests])
+    gaps = _known(
+        np.concatenate([np.diff(request.tokens) if request.gaps is None else request.gaps for request in requests])
+    )
     ttft = np.array([request.ttft_s for request in requests])
     tpot = np.array([request.tpot_s for request in requests if len(request.tokens) > 1])
     tpot_s = _median(tpot)
@@ -93,6 +99,12 @@ def metrics_of(repetitions: Sequence[Repetition], objective: Objective) -> dict[
         "requests_per_s": _rate(len(requests), seconds),
         "goodput_per_s": sum(request.meets(objective) for request in requests) / seconds,
     }
+
+
+def _known(gaps: Moments) -> Moments:
+    """Return the gaps that are known; none of them where more are missing than the last percentile may lack."""
+    known = gaps[np.isfinite(gaps)]
+    return known if len(known) >= LEAST_KNOWN_GAPS * len(gaps) else known[:0]
 
 
 def busy_window(repetition: Repetition) -> tuple[float, float]:

@@ -51,10 +51,17 @@ class Measured(NamedTuple):
 
 
 class Target(Protocol):
-    """One configuration with its workers loaded. facts: figures measured once (see CellRecord), set by warm_up()."""
+    """One configuration with its workers loaded.
+
+    facts: figures measured once (see CellRecord), set by warm_up(). remark: what a reader of the figures must know of
+    how they were measured, empty without one.
+    """
 
     @property
     def facts(self) -> Mapping[str, float]: ...
+
+    @property
+    def remark(self) -> str: ...
 
     def warm_up(self, timeout_s: float) -> None:
         """Run requests until the time of a repetition is steady, within a limit.
@@ -75,6 +82,8 @@ class EngineTarget:
     facts: those given, which belong to the engine; warm_up() adds `first_token_s` of a fresh engine and `repetitions`;
     for a single stream also the parts of the time per token (see `time_breakdown`) over all samples so far.
     """
+
+    remark = ""
 
     def __init__(
         self,
@@ -158,7 +167,7 @@ def open_engine_target(
     """
     if engine is not None:
         return EngineTarget(cell, engine, sample_s=sample_s)
-    _warm(cell.model)
+    warm(cell.model)
     opened = _open(cell, timeout)
     facts = {
         "load_warm_s": opened.startup.load_s,
@@ -195,7 +204,7 @@ def _open(cell: Cell, timeout: LoadTimeout | None) -> Engine:
     return open_engine(cell.model, cell.pool, build=cell.build, on_opening=(timeout or LoadTimeout()).begins)
 
 
-def _warm(model: str) -> None:
+def warm(model: str) -> None:
     """Read the model's files into memory where they fit; opening them reports errors better."""
     with suppress(ModelError, OSError):
         file = read_model(model)

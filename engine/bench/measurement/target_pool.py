@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.bench.measurement.embedding import EmbeddingTarget
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
+from engine.bench.measurement.server_target import ServerTarget
 from engine.bench.measurement.target import COLD_TIMEOUT_S, EngineTarget, Target, load_cold, open_engine_target
 from engine.bench.planning.embedding_guesses import weights_bytes
 from engine.bench.planning.feasibility import Feasibility
@@ -137,7 +138,9 @@ class TargetPool:
         return min(self._memory_bytes - used, available_memory())
 
     def _close_oldest(self) -> None:
-        self._loaded.popitem(last=False)[1].close()
+        """Close the workers that were used the longest ago, and that take memory here if any do."""
+        oldest = next((key for key, loaded in self._loaded.items() if loaded.need), next(iter(self._loaded)))
+        self._loaded.pop(oldest).close()
 
     def _close_all_of(self, model: str) -> None:
         """Close all workers of a model: a file that a process has mapped stays in the page cache."""
@@ -147,7 +150,7 @@ class TargetPool:
 
 def _beside(shared: Target | None, cell: PlannedCell) -> Target | None:
     """Return a target for `cell` on the workers of another configuration; None where they cannot be shared."""
-    if isinstance(shared, EngineTarget) and isinstance(cell, Cell):
+    if isinstance(shared, EngineTarget | ServerTarget) and isinstance(cell, Cell):
         return shared.beside(cell)
     if isinstance(shared, EmbeddingTarget) and isinstance(cell, EmbeddingCell):
         return shared.beside(cell)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from engine.bench.planning.axis import Axis, values_of
-from engine.bench.planning.plan import ARMS, Question
+from engine.bench.planning.engines import ENGINES
+from engine.bench.planning.plan import Question
 from engine.embedding.backends import KINDS
 from engine.errors import ConfigError, quoted
 from engine.specs import DTYPES, KV_TYPES
@@ -127,12 +128,12 @@ AXES = (
     ),
     Axis(
         "arm",
-        "Runtime",
+        "Engine",
         "{}",
-        "what runs the model: this pool, a bare Python loop, create_completion or llama-bench",
+        "what runs the model: this pool, a server, PyTorch by transformers, or llama.cpp called in another way",
         where="cell",
-        kind="choice",
-        choices=ARMS,
+        kind="engine",
+        choices=ENGINES,
     ),
 )
 

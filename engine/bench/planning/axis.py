@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from engine.bench.planning import layout
+from engine.bench.planning import engines, layout
 from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.plan import TextWorkload, Workload
 from engine.embedding.specs import EmbedSpec
@@ -20,7 +20,7 @@ LONGEST_QUOTED = 100
 _RANGE = re.compile(r"(?P<low>-?[\d.]+)\s*-\s*(?P<high>-?[\d.]+)\s*(?:(?P<sign>[+*])\s*(?P<by>[\d.]+))?")
 _SWITCH = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
 
-Kind = Literal["whole", "real", "switch", "choice", "path", "layout"]
+Kind = Literal["whole", "real", "switch", "choice", "path", "layout", "engine"]
 Where = Literal["pool", "workload", "embedding", "texts", "cell"]
 
 SPECS: dict[Where, type[Spec]] = {
@@ -82,6 +82,8 @@ class Axis:
         """Return the value, a layout in its plainest spelling; raises ConfigError where this axis does not allow it."""
         if self.kind == "layout":
             return parse_layout(value).text
+        if self.kind == "engine":
+            return engines.checked_engine(value)
         if value is None and self.unset:
             return value
         if self.where == "cell":
@@ -95,6 +97,8 @@ class Axis:
         """Return a value as shown in a label, such as "8 sequences"."""
         if self.kind == "layout":
             return parse_layout(value).text.replace("x", " × ", 1)
+        if self.kind == "engine":
+            return engines.label_of(str(value))
         if self.kind == "switch" and value is not None:
             return self.choices[bool(value)]
         text = self.unset if value is None else f"{value:,}" if isinstance(value, int | float) else str(value)
@@ -110,6 +114,7 @@ class Axis:
             "choice": f"one of {', '.join(self.choices)}",
             "path": "a path",
             "layout": layout.ALLOWED,
+            "engine": engines.ALLOWED,
         }[self.kind]
         return f"{allowed}, or {self.unset}" if self.unset else allowed
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from engine.bench.planning import engines
 from engine.bench.planning.axes import AXES
 from engine.bench.planning.feasibility import Feasibility, num_needed
 from engine.bench.planning.layout import Layout, parse_layout
@@ -17,6 +18,8 @@ from engine.specs import PoolSpec
 from engine.validation import Spec
 
 LENGTHS = ("num_prompt", "num_generated", "depth")
+ONE_AT_A_TIME = (*engines.SINGLE, engines.LLAMA_CPP_SERVER)
+"""Engines whose further users wait, whatever number of sequences the others have."""
 ARRIVALS = {"users": "users", "rate_per_s": "poisson"}
 """Arrival mode that an axis implies."""
 
@@ -53,7 +56,7 @@ class _Maker:
         self._model = plan.model
         self._objective = Objective.from_dict(plan.objective)
         self._pool = dict(plan.pool)
-        if "arm" in axes and "parallel" not in axes:
+        if "arm" in axes and not axes.keys() & {"parallel", *ARRIVALS}:
             # The other ways of calling answer one request at a time.
             self._pool.setdefault("parallel", 1)
         self._workload = _with_arrival(plan.workload, axes)
@@ -68,8 +71,13 @@ class _Maker:
         if "layout" in chosen:
             pool_values |= parse_layout(chosen["layout"]).resolved()._asdict()
         workload, senseless = _made(Workload, workload_values, LENGTHS)
+        engine = chosen.get("arm", engines.POOL)
+        if workload.arrival == "users" and "parallel" not in chosen and engine in ONE_AT_A_TIME:
+            pool_values["parallel"] = 1
         pool, contradiction = _made(PoolSpec, pool_values, ("n_ubatch",))
         model = model_path(chosen.get("model", self._model))
+        if engine == engines.TRANSFORMERS:
+            model = self._feasibility.folder_of(model) or model
         if not self._has_n_ctx:
             pool = self._with_context(model, pool, workload)
         cell = Cell(
@@ -77,7 +85,7 @@ class _Maker:
             label="",
             model=model,
             build=chosen.get("build") or "",
-            arm=chosen.get("arm", "pool"),
+            arm=engine,
             pool=_resolved(pool),
             workload=workload,
             objective=self._objective,
@@ -134,7 +142,10 @@ def _resolved(pool: PoolSpec) -> PoolSpec:
 
 
 def _settings(cell: Cell) -> Settings:
-    """Return the values of a configuration by axis, in the order of the table; only those that its requests use."""
+    """Return the values of a configuration by axis, in the order of the table; only those that its requests use.
+
+    Of an external engine only those that are told to it: what it runs with is decided where it was started.
+    """
     values: Settings = {
         "layout": Layout(cell.pool.instances, cell.pool.threads or 1).text,
         "model": cell.model,
@@ -147,7 +158,10 @@ def _settings(cell: Cell) -> Settings:
     for axis in AXES:
         if axis.where != "cell" and axis.name not in unused:
             values[axis.name] = getattr(cell.pool if axis.where == "pool" else cell.workload, axis.name)
-    return {axis.name: values[axis.name] for axis in AXES if axis.name in values}
+    told = {axis.name: values[axis.name] for axis in AXES if axis.name in values}
+    if not engines.is_external(cell.arm):
+        return told
+    return {name: value for name, value in told.items() if name in ("arm", "parallel") or hasattr(Workload, name)}
 
 
 def model_path(given: str) -> str:

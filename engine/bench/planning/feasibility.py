@@ -1,9 +1,11 @@
-"""Feasibility check: whether a configuration can run, by its file, libraries, memory and way of calling."""
+"""Feasibility check: whether a configuration can run, by its file, libraries, memory and engine."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from engine.backends.managed_programs import MANAGED, managed_missing
+from engine.bench.planning import engines
 from engine.bench.planning.embedding_guesses import guessed_bytes
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell, Workload
 from engine.embedding.backends import available
@@ -17,10 +19,14 @@ from engine.models.gguf import ModelFile
 from engine.models.memory import MemoryEstimate, estimate
 from engine.models.reading import read_model
 from engine.specs import PoolSpec
+from engine.units import counted
 
 BYTES_PER_TOKEN = 2
 """Assumed bytes of text per token before a tokenizer has seen it; most take three or four."""
 
+NO_FOLDER = (
+    "transformers runs a folder of safetensors: put one of this network beside the GGUF file, or choose it as the model"
+)
 _FLOATS = ("f32", "f16", "bf16")
 _LIBRARIES = ("libllama.so", "libllama.dylib")
 
@@ -41,6 +47,8 @@ class Feasibility:
         self._backends: dict[str, dict[str, str]] = {}
         self._estimates: dict[tuple[str, PoolSpec], MemoryEstimate | None] = {}
         self._embedding_needs: dict[EmbedSpec, Need | None] = {}
+        self._folders: dict[str, str] = {}
+        self._missing: dict[str, str] = {}
 
     def file(self, model: str) -> ModelFile | str:
         """Return the file's metadata, or why it cannot be read."""
@@ -50,6 +58,20 @@ class Feasibility:
             except ModelError as error:
                 self._files[model] = str(error)
         return self._files[model]
+
+    def folder_of(self, model: str) -> str:
+        """Return the folder that transformers runs for a model: its own, else one beside the file; "" without one."""
+        if model not in self._folders:
+            file = self.file(model)
+            folder = None if isinstance(file, str) else file.path if file.is_folder else engines.folder_beside(file)
+            self._folders[model] = str(folder or "")
+        return self._folders[model]
+
+    def missing(self, engine: str) -> str:
+        """Return what is missing to use a server on this machine, and how to get it; empty where nothing is."""
+        if engine not in self._missing:
+            self._missing[engine] = _missing(engine)
+        return self._missing[engine]
 
     def memory(self, model: str, spec: PoolSpec) -> MemoryEstimate | None:
         """Return the memory estimate of a pool of `spec`; None where the file cannot be read."""
@@ -76,9 +98,11 @@ class Feasibility:
         return self._backends[path]
 
     def need(self, cell: PlannedCell) -> Need | None:
-        """Return the memory need of any configuration's workers; None where its model cannot be read."""
+        """Return the memory need of any configuration's workers; None where it is not known."""
         if isinstance(cell, EmbeddingCell):
             return self.need_of_embedding(cell.spec)
+        if engines.is_external(cell.arm):
+            return None
         memory = self.memory(cell.model, cell.pool)
         return None if memory is None else Need(memory.total, memory.available)
 
@@ -108,31 +132,62 @@ class Feasibility:
             yield from _refusals_of_model(file, cell)
         if cell.build and not any(Path(cell.build, name).exists() for name in _LIBRARIES):
             yield f"{cell.build}: does not contain {_LIBRARIES[0]}; name the folder of a llama.cpp build that does"
-        if cell.arm != "pool":
-            yield from _refusals_of_arm(cell)
+        if engines.is_server(cell.arm):
+            yield from self._refusals_of_server(cell)
+        elif cell.arm in engines.SINGLE:
+            yield from _refusals_of_single(cell)
         if cell.pool.flash_attn is False and cell.pool.type_v not in _FLOATS:
             yield f"values of type {cell.pool.type_v} need flash attention, which is off in this configuration"
+        if engines.is_external(cell.arm):
+            return
         if (needed := num_needed(cell.workload)) > cell.pool.n_ctx:
             yield f"a request takes {needed:,} tokens of context, but n_ctx is {cell.pool.n_ctx:,}"
         memory = self.memory(cell.model, cell.pool)
         if memory is not None and not memory.fits:
             yield f"needs more memory than is available: {memory.arithmetic}"
 
+    def _refusals_of_server(self, cell: Cell) -> Iterator[str]:
+        """Yield why a server cannot be measured like this, or is not here."""
+        name, asked = engines.label_of(cell.arm), cell.workload
+        if missing := self.missing(cell.arm):
+            yield missing
+        if cell.pool.instances > 1 or cell.build:
+            yield f"{name} is one process with libraries of its own: use a layout of one process, and remove build"
+        if cell.arm == engines.LLAMA_CPP_SERVER and (cell.pool.parallel > 1 or cell.pool.share_weights):
+            yield f"{name} answers one request at a time and repacks the weights: remove parallel and share_weights"
+        if asked.depth and asked.asked == "tokens":
+            yield f"{name} keeps nothing of earlier requests here, so that none is favoured: remove depth"
+        if not asked.num_generated:
+            yield f"{name} answers with at least one token: set num_generated"
+        if engines.is_remote(cell.arm):
+            yield from _refusals_elsewhere(cell)
+
     def notes(self, cell: Cell) -> tuple[str, ...]:
         """Return the unusual but allowed properties of `cell`."""
+        if engines.is_external(cell.arm):
+            return ("runs elsewhere: its threads, context and memory are not known here",)
         found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))]
+        if cell.arm == engines.TRANSFORMERS:
+            found.append(f"PyTorch runs the folder {Path(cell.model).name}")
+        if cell.arm == "llama-bench" and cell.workload.arrival == "users":
+            found.append("times prompt and tokens apart; their seconds are added")
         file = self.file(cell.model)
         if isinstance(file, ModelFile) and num_needed(cell.workload) > file.n_ctx_train:
             found.append(f"longer than the model's training context of {file.n_ctx_train:,} tokens")
         room = cell.pool.instances * cell.pool.parallel
         if cell.workload.arrival == "users" and cell.workload.users > room:
-            found.append(f"{cell.workload.users:,} users share {room:,} sequences: the others wait")
+            found.append(f"{cell.workload.users:,} users share {counted(room, 'sequence')}: the others wait")
         return tuple(found)
 
 
 def _refusals_of_model(file: ModelFile, cell: Cell) -> Iterator[str]:
     """Yield why the model cannot run with these parameters."""
-    if file.is_folder and (cell.arm != "pool" or cell.build):
+    if engines.is_external(cell.arm):
+        return
+    if cell.arm == engines.TRANSFORMERS and not file.is_folder:
+        yield NO_FOLDER
+        return
+    if file.is_folder and (cell.arm not in (engines.POOL, engines.TRANSFORMERS) or cell.build):
         yield "llama.cpp runs GGUF files; a folder of safetensors runs in the pool only, with transformers"
     try:
         if file.is_folder:
@@ -165,10 +220,38 @@ def fit_together(cells: Iterable[PlannedCell], feasibility: Feasibility) -> bool
     return sum(need.total for need in needed) <= min((need.available for need in needed), default=0)
 
 
-def _refusals_of_arm(cell: Cell) -> Iterator[str]:
-    """Yield the requirements of `cell` that only this workbench's own pool meets."""
-    if cell.pool.instances > 1 or cell.pool.parallel > 1 or cell.workload.arrival != "together":
-        yield f"{cell.arm} answers one request at a time: use one process, parallel = 1 and no users or arrivals"
+def _refusals_elsewhere(cell: Cell) -> Iterator[str]:
+    """Yield why a load is not sent to another machine."""
+    name = engines.label_of(cell.arm)
+    if cell.workload.arrival == "poisson":
+        yield f"{name} is on another machine, to which no requests are sent at random times: use users"
+    if (num := num_at_once(cell)) > engines.MOST_USERS_ELSEWHERE:
+        yield f"{name} is on another machine, to which at most {engines.MOST_USERS_ELSEWHERE} users send, not {num:,}"
+
+
+def num_at_once(cell: Cell) -> int:
+    """Return how many requests a configuration sends at once: those of its users, else one for each sequence."""
+    return cell.workload.users if cell.workload.arrival == "users" else cell.pool.instances * cell.pool.parallel
+
+
+def _missing(engine: str) -> str:
+    """Return what is missing to use a server on this machine, and how to get it."""
+    try:
+        for kind in MANAGED:
+            if kind == engine:
+                return managed_missing(kind)
+        engines.known_engine(engine)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _refusals_of_single(cell: Cell) -> Iterator[str]:
+    """Yield the requirements of `cell` that a program with one request at a time does not meet."""
+    asked = cell.workload
+    is_single = asked.arrival == "together" or (asked.arrival, asked.users) == ("users", 1)
+    if cell.pool.instances > 1 or cell.pool.parallel > 1 or not is_single:
+        yield f"{cell.arm} answers one request at a time: use one process, parallel = 1 and no more than one user"
     if cell.arm == "create_completion" and cell.pool.share_weights:
         yield "create_completion always repacks the weights: remove share_weights"
     if cell.arm != "llama-bench":

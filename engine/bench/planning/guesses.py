@@ -92,7 +92,7 @@ def guessed_sample_s(cell: Cell, file: ModelFile) -> float:
     """Return the seconds of one sample: its requests once, and again until it lasts long enough.
 
     A decode step takes as long as reading the weights once for each process, or as the arithmetic of all its sequences,
-    whichever is longer (the roofline); a prompt as long as its arithmetic.
+    whichever is longer (the roofline); a prompt as long as its arithmetic. Users beyond the sequences take their turns.
     """
     workload, pool = cell.workload, cell.pool
     cores = min(pool.instances * (pool.threads or 1), num_cores())
@@ -105,7 +105,8 @@ def guessed_sample_s(cell: Cell, file: ModelFile) -> float:
     before_s = num_streams * workload.depth * token_s
     once_s = max(prompt_s + decode_s, _STEP_S)
     if workload.arrival != "together":
-        return before_s + workload.duration_s + once_s
+        num_turns = math.ceil(workload.users / room) if workload.arrival == "users" else 1
+        return before_s + workload.duration_s + num_turns * once_s
     return before_s + math.ceil(SHORTEST_SAMPLE_S / once_s) * once_s
 
 

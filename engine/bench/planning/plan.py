@@ -10,14 +10,16 @@ from engine.errors import ConfigError
 from engine.specs import MAX_PROMPT_CHARACTERS, PoolSpec
 from engine.validation import Spec, plain_text
 
-Question = Literal["speed", "settings", "python", "users", "embedding"]
-QUESTIONS: tuple[Question, ...] = ("speed", "settings", "python", "users", "embedding")
+Question = Literal["speed", "settings", "python", "engines", "users", "embedding"]
+QUESTIONS: tuple[Question, ...] = ("speed", "settings", "python", "engines", "users", "embedding")
 Asked = Literal["tokens", "prompts"]
 Arrival = Literal["together", "users", "poisson"]
-Arm = Literal["pool", "loop", "create_completion", "llama-bench"]
+Arm = str
+"""An engine: what runs a configuration, see engine.bench.planning.engines."""
 MOST_BUDGET_S = 86_400.0
 MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS = 1000, 4096
 ARMS: tuple[Arm, ...] = ("llama-bench", "loop", "pool", "create_completion")
+"""Ways of calling llama.cpp, for the question "python"."""
 Goal = Literal["stream", "throughput", "first-token", "memory"]
 GOALS: tuple[Goal, ...] = ("stream", "throughput", "first-token", "memory")
 
@@ -176,7 +178,8 @@ class _Configuration:
 class Cell(_Configuration):
     """Resolved configuration of a plan that generates: threads are a number.
 
-    build: folder of llama.cpp libraries, empty for those of the Python package. objective: defines goodput.
+    arm: its engine. build: folder of llama.cpp libraries, empty for those of the Python package. objective: defines
+    goodput.
     """
 
     build: str

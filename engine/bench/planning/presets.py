@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from engine.backends.managed_programs import MANAGED
+from engine.bench.planning import engines
 from engine.bench.planning.candidates import planned_cells, settings_plan
 from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.feasibility import Feasibility
@@ -16,6 +18,8 @@ from engine.embedding.backends import usable
 from engine.embedding.models import EmbeddingModel
 from engine.errors import ConfigError, quoted
 from engine.machine.cores import num_cores
+from engine.models.gguf import ModelFile
+from engine.models.llama_programs import find_program
 from engine.models.repacking import has_amx
 from engine.stats import FIRST_LOOK
 
@@ -47,7 +51,12 @@ _MINUTE = (
 )
 """As _QUICK, with numbers of users in the place of sequences."""
 
+ENGINES_S = 600.0
+"""The same for the plan "engines"."""
+
+_ENGINE_USERS = ((1, 4, 16), (1, 8), (1, 4))
 _USERS_S = 5.0, 60.0
+LLAMA_BENCH = "llama-bench"
 _TIMEOUT_SAMPLES = 5
 _LONGEST_TIMEOUT_S = 86_400
 
@@ -56,9 +65,10 @@ def preset(name: str, model: str | Path, cores: int | None = None) -> Plan:
     """Return the plan of that name for a model file.
 
     cores: number to use, None: all that this process may use. "quick" measures layouts × sequences, as many as fit into
-    two minutes. "speed", "settings", "python", "users" and "embedding" correspond to the five questions, the last for
-    an embedding model; "standard" is the same on every machine except for its layouts. The longest sample may take five
-    times its guessed time. Raises ConfigError for other names.
+    two minutes. "speed", "settings", "python", "engines", "users" and "embedding" correspond to the six questions, the
+    last for an embedding model; "engines" has those that can run on this machine; "standard" is the same on every
+    machine except for its layouts. The longest sample may take five times its guessed time. Raises ConfigError for
+    other names.
     """
     if name not in PRESETS:
         raise ConfigError(f"there is no preset {quoted(name)}; known: {', '.join(PRESETS)}")
@@ -140,6 +150,52 @@ def _python(model: str, cores: int) -> Plan:
     )
 
 
+def _engines(model: str, cores: int) -> Plan:
+    for users in _ENGINE_USERS:
+        most = max(users)
+        plan = Plan(
+            name="Which engine is fastest here?",
+            question="engines",
+            model=model,
+            axes={"users": users, "arm": engines_here(model)},
+            pool={"instances": 1, "threads": cores, "parallel": most},
+            workload={"num_prompt": 64, "num_generated": 64, "duration_s": _USERS_S[0]},
+            rounds=FIRST_LOOK,
+            compares_answers=True,
+        )
+        # Long enough for two of the slowest answers in sequence.
+        answer_s = _longest_s(plan) - _USERS_S[0]
+        duration_s = min(max(2.0 * math.ceil(answer_s), _USERS_S[0]), _USERS_S[1])
+        plan = replace(plan, workload={**plan.workload, "duration_s": duration_s})
+        if preview(plan).seconds <= ENGINES_S:
+            break
+    return plan
+
+
+def engines_here(model: str) -> tuple[str, ...]:
+    """Return the engines that can run a model on this machine, the pool first, external ones last.
+
+    The bare loop is left out, as nobody would choose it, and engines on other machines, which are not "here".
+    """
+    feasibility = Feasibility()
+    file = feasibility.file(model)
+    is_folder = isinstance(file, ModelFile) and file.is_folder
+    given = [engines.EXTERNAL + one.name for one in engines.known_engines()]
+    known = [name for name in given if not engines.is_remote(name)]
+    if is_folder:
+        return (engines.TRANSFORMERS, *known)
+    folder = (engines.TRANSFORMERS,) if feasibility.folder_of(model) else ()
+    servers = [name for name in MANAGED if not feasibility.missing(name)]
+    return (engines.POOL, *servers, *folder, "create_completion", *_llama_bench(), *known)
+
+
+def _llama_bench() -> tuple[str, ...]:
+    try:
+        return (LLAMA_BENCH,) if find_program(LLAMA_BENCH) else ()
+    except ConfigError:
+        return ()
+
+
 def _users(model: str, cores: int) -> Plan:
     users = tuple(1 << power for power in range(MOST_USERS.bit_length()))
     workload = {"num_prompt": 128, "num_generated": 64, "arrival": "users", "duration_s": _USERS_S[0]}
@@ -193,6 +249,7 @@ PRESETS: dict[str, Callable[[str, int], Plan]] = {
     "speed": _speed,
     "settings": _settings,
     "python": _python,
+    "engines": _engines,
     "users": _users,
     "embedding": _embedding,
     "standard": _standard,

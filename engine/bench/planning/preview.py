@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from engine.bench.planning.candidates import MOST_FINALISTS, planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
 from engine.bench.planning.guesses import NUM_WARM_UPS, TURN_S, guess
 from engine.bench.planning.plan import Cell, Plan, PlannedCell
+from engine.bench.planning.remote import remote_requests, told_of
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.bench.planning.search_time import search_time
 from engine.stats import FIRST_LOOK, rounds_needed, smallest_ratio
@@ -43,7 +44,7 @@ class Preview:
     fits_together: the workers of all configurations can stay loaded; else they are loaded anew each round.
     smallest_ratio: 1.05 means that a difference of 5 % from the first configuration is detected in four of five runs;
     inf: that no difference can be detected. offers: in that case, numbers of rounds that can detect one, the fewest
-    first.
+    first. remote: about how many requests go to each address that is not on this machine.
     """
 
     plan: Plan
@@ -56,6 +57,7 @@ class Preview:
     fits_together: bool
     smallest_ratio: float
     offers: tuple[Offer, ...] = ()
+    remote: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def refused(self) -> tuple[PlannedCell, ...]:
@@ -74,7 +76,8 @@ class Preview:
             said.append("The workers do not fit in memory together, so they are reloaded each round.")
         if num_able > 1 and self.smallest_ratio < math.inf:
             said.append(f"Detects differences of {share_of(self.smallest_ratio)} or more at typical noise.")
-        return " ".join([*said, self.shortage] if self.shortage else said)
+        said.append(told_of(self.remote))
+        return " ".join(filter(None, [*said, self.shortage]))
 
     @property
     def shortage(self) -> str:
@@ -108,7 +111,7 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
 
     sample_s: measured seconds of one sample, by configuration; the guesses for the others are corrected by them.
     noise_sd: standard deviation of the log-ratio of one round, see engine.stats.noise_of. Raises ConfigError as
-    cells_of and rounds_of do; a plan of which no configuration can run is reported as such.
+    cells_of, rounds_of and remote_requests do; a plan of which no configuration can run is reported as such.
     """
     is_search = plan.question == "settings"
     feasibility = Feasibility()
@@ -136,6 +139,7 @@ def preview(plan: Plan, *, sample_s: Mapping[int, float] | None = None, noise_sd
         fits_together=fits,
         smallest_ratio=verdicts.smallest_ratio(rounds),
         offers=offers if len(able) > 1 else (),
+        remote=remote_requests(plan, cells, feasibility),
     )
 
 

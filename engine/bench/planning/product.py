@@ -76,11 +76,16 @@ def product_of(axes: Axes, make: Callable[[Settings], C]) -> list[C]:
 
 
 def _labels(settings: Sequence[Mapping[str, Any]], axes: Axes) -> list[str]:
-    """Return for each configuration its values on the axes that differ; the layout where none differs."""
-    differing = [name for name in axes if len({each[name] for each in settings}) > 1] or ["layout"]
+    """Return for each configuration its values on the axes that differ, as far as it has them; the layout where none
+    differs."""
+    differing = [name for name in axes if len({each[name] for each in settings if name in each}) > 1] or ["layout"]
     short = short_paths(settings, axes)
     return [
-        " · ".join(AXES_BY_NAME[name].show(short.get(name, {}).get(each[name], each[name])) for name in differing)
+        " · ".join(
+            AXES_BY_NAME[name].show(short.get(name, {}).get(each[name], each[name]))
+            for name in differing
+            if name in each
+        )
         for each in settings
     ]
 

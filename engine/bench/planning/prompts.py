@@ -9,6 +9,8 @@ from engine.models.library import shipped
 
 MAX_BYTES = 64 << 20
 MAX_PROMPTS = 10_000
+NUM_COMPARED = 8
+"""Prompts that each configuration answers where answers are compared."""
 _KEYS = ("prompt", "text")
 
 

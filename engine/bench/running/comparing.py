@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from engine.bench.analysis.divergence import divergence
-from engine.bench.measurement.answers import Answers, answers
+from engine.bench.analysis.divergence import divergence, divergence_of_texts
+from engine.bench.measurement.answers import Answers, answers, greedy_texts
 from engine.bench.measurement.embedding import EmbeddingTarget
+from engine.bench.measurement.server_target import ServerTarget
 from engine.bench.measurement.target import EngineTarget, Target
+from engine.bench.planning import engines
 from engine.bench.planning.embedding_cells import EXACT
 from engine.bench.planning.plan import Cell, EmbeddingCell, PlannedCell
-from engine.bench.planning.prompts import sample_prompts
+from engine.bench.planning.prompts import NUM_COMPARED, sample_prompts
 from engine.embedding.agreement import agreement
 from engine.embedding.backends import usable
 from engine.embedding.models import find_model
@@ -19,9 +21,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import EngineError
 from engine.runs import CellRecord
 from engine.step_parts import Floats
-
-NUM_COMPARED = 8
-"""Prompts that each configuration answers."""
+from engine.vocabulary import Vocabulary
 
 Measured = Sequence[tuple[PlannedCell, CellRecord]]
 """Configurations that were measured to the end."""
@@ -32,32 +32,48 @@ Find = Callable[[PlannedCell], Target]
 def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:
     """Have the configurations answer the same prompts, and record how far their answers are from the first one's.
 
-    Of configurations that compute alike only one runs, and its figures apply to the others.
+    Of configurations that compute alike only one runs, and its figures apply to the others. Servers are compared by
+    their texts.
     """
     prompts = sample_prompts()[:NUM_COMPARED]
-    reference: Answers | None = None
+    reference = _Reference(prompts, timeout_s * NUM_COMPARED)
     known: dict[object, dict[str, float]] = {}
     for cell, record in measured:
-        if not isinstance(cell, Cell) or cell.arm != "pool":
+        if not isinstance(cell, Cell) or cell.arm in engines.SINGLE:
             continue
         computation = _computation(cell)
-        if computation not in known:
-            target = target_of(cell)
-            if not isinstance(target, EngineTarget):
-                continue
-            try:
-                found = answers(target.engine, reference or prompts, timeout_s=timeout_s * NUM_COMPARED)
-            except EngineError as error:
-                yield replace(record, reason=f"its answers could not be compared: {error}")
-                continue
-            reference = reference or found
-            known[computation] = divergence(reference, found).facts
+        try:
+            if computation not in known:
+                known[computation] = reference.divergence(target_of(cell))
+        except EngineError as error:
+            yield replace(record, reason=f"its answers could not be compared: {error}")
+            continue
         yield replace(record, facts={**record.facts, **known[computation]})
+
+
+class _Reference:
+    """Answers of the first engine whose tokens are known, with which those of the others are compared."""
+
+    def __init__(self, prompts: Sequence[str], timeout_s: float) -> None:
+        self._prompts, self._timeout_s = prompts, timeout_s
+        self._first: tuple[Answers, Vocabulary] | None = None
+
+    def divergence(self, target: Target) -> dict[str, float]:
+        """Return the facts of a target; none for a server before there is a reference. Raises EngineError."""
+        if isinstance(target, ServerTarget) and self._first is not None:
+            texts = greedy_texts(target.submit, self._prompts, timeout_s=self._timeout_s)
+            return divergence_of_texts(*self._first, texts)
+        if not isinstance(target, EngineTarget):
+            return {}
+        first = self._first[0] if self._first else None
+        found = answers(target.engine, first or self._prompts, timeout_s=self._timeout_s)
+        self._first = self._first or (found, target.engine.vocabulary)
+        return divergence(self._first[0], found).facts
 
 
 def _computation(cell: Cell) -> object:
     """Return what determines the answers to single requests: not the number of processes and sequences."""
-    return cell.model, cell.build, replace(cell.pool, instances=1, parallel=1, pin=False, load="mmap")
+    return cell.arm, cell.model, cell.build, replace(cell.pool, instances=1, parallel=1, pin=False, load="mmap")
 
 
 def compared_vectors(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:

@@ -178,9 +178,9 @@ class Runner:
 
     def _note_facts(self, cell: int, target: Target) -> None:
         record = self._records[cell]
-        facts = {**record.facts, **target.facts}
-        if facts != record.facts:
-            self._record(replace(record, facts=facts))
+        facts, remark = {**record.facts, **target.facts}, target.remark or record.reason
+        if (facts, remark) != (record.facts, record.reason):
+            self._record(replace(record, facts=facts, reason=remark))
 
     def _keep(self, turn: Turn, measured: Measured) -> None:
         position = int(self.samples["position"].max(initial=-1)) + 1

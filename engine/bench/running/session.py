@@ -1,8 +1,9 @@
 """Benchmark session: one run of a plan from its first configuration to its outcome, stored through a keeper."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
 from engine.bench.analysis.capacity import capacity
@@ -15,6 +16,7 @@ from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.guesses import expected_turns
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
+from engine.bench.planning.remote import RemoteBudget, remote_requests
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
@@ -51,8 +53,10 @@ class Session:
     """A run that can be watched and stopped from other threads; `run` measures it in the calling thread.
 
     `before`: the run to continue, whose plan is the same or has fewer rounds. `between`: see Runner. most_repeats: of
-    samples since the last good control, see `strategies.Rounds`; a search for settings has its own rule. Raises
-    ConfigError where no configuration of the plan can run.
+    samples since the last good control, see `strategies.Rounds`; a search for settings has its own rule, and none is
+    taken again where requests go to other machines. confirmed:
+    addresses of other machines to which a person has allowed the plan's requests. Raises ConfigError where no
+    configuration of the plan can run, and for requests to an address that was not confirmed.
     """
 
     def __init__(
@@ -63,12 +67,15 @@ class Session:
         before: RunRecord | None = None,
         between: Callable[[], object] = lambda: None,
         most_repeats: int = MOST_REPEATS,
+        confirmed: Collection[str] = (),
     ) -> None:
         self.plan, self._keeper = plan, keeper
         self._cells = planned_cells(plan)
         if all(cell.refusal for cell in self._cells):
             raise ConfigError(f"no configuration of this plan can run: {self._cells[0].refusal}")
-        self._targets = TargetPool(open_target, measures_cold=plan.measures_cold)
+        budget, elsewhere = RemoteBudget(confirmed), remote_requests(plan, self._cells)
+        budget.check(elsewhere)
+        self._targets = TargetPool(partial(open_target, budget=budget), measures_cold=plan.measures_cold)
         generating = [cell for cell in self._cells if isinstance(cell, Cell)]
         self._tuning = Tuning(plan, generating) if plan.question == "settings" else None
         begun = before or _begun(plan, self._cells)
@@ -80,7 +87,7 @@ class Session:
             self._cells,
             self._targets,
             keeper,
-            strategy=self._strategy(most_repeats),
+            strategy=self._strategy(0 if elsewhere else most_repeats),
             samples=self._run.samples,
             records=self._run.cells,
             between=between,

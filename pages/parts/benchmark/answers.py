@@ -5,7 +5,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.bench.analysis.capacity import Capacity, capacity
-from engine.bench.analysis.summary import Summary
+from engine.bench.analysis.summary import Summary, under_last_load
 from engine.bench.analysis.time_breakdown import time_breakdown
 from engine.bench.planning.plan import Objective
 from engine.errors import EngineError
@@ -44,6 +44,9 @@ def answer(run: RunRecord, summary: Summary, cell: int | None) -> Answer:
     if run.question == "python":
         pool = next((cell.number for cell in summary.cells if cell.settings.get("arm") == "pool"), None)
         return Answer(time_breakdown(run).sentence or summary.sentence, cards.cards(run, summary, pool, cards.OURS), [])
+    if run.question == "engines":
+        busiest = under_last_load(run, summary)
+        return Answer(summary.sentence, cards.cards(run, busiest, busiest.best), [])
     return Answer(summary.sentence, cards.cards(run, summary, cell), [])
 
 

@@ -8,6 +8,7 @@ import streamlit as st
 from engine.bench.planning.axes import axes_of
 from engine.bench.planning.axis import SPECS, Axis, values_of
 from engine.bench.planning.embedding_cells import EXACT
+from engine.bench.planning.engines import EXTERNAL, known_engines, label_of
 from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.plan import Question
 from engine.embedding.models import EMBEDDED_NAME
@@ -21,6 +22,8 @@ from pages.parts.plain import plain
 SHOWN = "axes_shown"
 ADD = "axes_add"
 GRID = "axes_layout_grid"
+GIVEN_ENGINES = "axes_engines"
+"""Session state key: the engines of the plan that was opened, of which some may be unknown on this machine."""
 MOST_SHOWN = 8
 
 
@@ -60,7 +63,7 @@ def _row(axis: Axis) -> None:
         if _choices(axis):
             st.pills(
                 axis.label, _choices(axis), selection_mode="multi", key=_key(axis.name), help=_help(axis),
-                persist_state="session",
+                persist_state="session", width="stretch" if axis.kind == "engine" else "content",
             )  # fmt: skip
         else:
             label = f"{axis.label}, {axis.unit}" if axis.unit else axis.label
@@ -96,6 +99,8 @@ def _values(axis: Axis) -> tuple[Any, ...]:
 
 
 def _fill(axis: Axis, values: tuple[Any, ...]) -> None:
+    if axis.kind == "engine":
+        st.session_state[GIVEN_ENGINES] = values
     choices = _choices(axis)
     if choices:
         shown = {value: text for text, value in choices.items()}
@@ -110,6 +115,10 @@ def _choices(axis: Axis) -> dict[str, Any]:
         found: dict[str, Any] = {axis.choices[True]: True, axis.choices[False]: False}
     elif axis.kind == "choice":
         found = {choice: choice for choice in axis.choices}
+    elif axis.kind == "engine":
+        given = st.session_state.get(GIVEN_ENGINES, ())
+        known = [EXTERNAL + one.name for one in known_engines()]
+        found = {label_of(name): name for name in dict.fromkeys((*axis.choices, *known, *given))}
     else:
         return {}
     return {**found, axis.unset: None} if axis.unset else found

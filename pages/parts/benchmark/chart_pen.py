@@ -128,9 +128,12 @@ def ramp(count: int, faintest: int = FAINTEST_LINE) -> list[str]:
     return [RAMP[round(faintest + (len(RAMP) - 1 - faintest) * place / (count - 1))] for place in range(count)]
 
 
-def strokes(count: int) -> list[tuple[str, str]]:
-    """Return the colour and the marker of each of `count` lines; lines of the same colour have different markers."""
-    shades = ramp(count)
+def strokes(count: int, *, is_ordered: bool = True) -> list[tuple[str, str]]:
+    """Return the colour and the marker of each of `count` lines; lines of the same colour have different markers.
+
+    is_ordered: the lines are steps of one thing, in shades of one colour; else each is a thing of its own.
+    """
+    shades = ramp(count) if is_ordered else [COLOURS[place % len(COLOURS)] for place in range(count)]
     return [(shade, MARKS[shades[:place].count(shade) % len(MARKS)]) for place, shade in enumerate(shades)]
 
 

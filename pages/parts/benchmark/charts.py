@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from engine.bench.analysis import series
+from engine.bench.analysis.engines import QUESTION
 from engine.bench.analysis.explanation import baseline_role
 from engine.bench.analysis.scatter import KINDS
 from engine.bench.analysis.series import Point
@@ -51,7 +52,7 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
     figure = blank(f"Best: {value} with {best.label}", axis_label)
     pen = Pen(figure, run, metric, [point.cell for line in drawn for point in line.points])
-    for line, (colour, symbol) in zip(drawn, strokes(len(drawn)), strict=True):
+    for line, (colour, symbol) in zip(drawn, strokes(len(drawn), is_ordered=run.question != QUESTION), strict=True):
         pen.dots(line.points, colour)
         pen.line(line.points, colour, line.label, symbol=symbol)
     for point, role in _roles(run, [point for line in drawn for point in line.points], best, summary):
@@ -116,7 +117,7 @@ def trade_off(run: RunRecord, summary: Summary, axis: str, x_metric: str, metric
     label = METRICS_BY_NAME[x_metric].label
     figure = blank(f"{value} at {cost} {label}", f"{label}, {scale.unit}")
     pen = Pen(figure, run, metric, cells)
-    for line, (colour, symbol) in zip(drawn, strokes(len(drawn)), strict=True):
+    for line, (colour, symbol) in zip(drawn, strokes(len(drawn), is_ordered=run.question != QUESTION), strict=True):
         marks = [str(point.cell.settings.get(axis, "")) for point in line.points]
         points = [point._replace(x=point.x * scale.factor) for point in line.points]
         pen.line(points, colour, line.label, marks=marks, symbol=symbol)

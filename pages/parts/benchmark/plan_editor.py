@@ -5,10 +5,11 @@ from pathlib import Path
 
 import streamlit as st
 
-from engine.bench.baselines.arms import missing_arms
+from engine.bench.baselines.arms import missing_engines
 from engine.bench.planning.axes import axes_of
 from engine.bench.planning.candidates import settings_plan
-from engine.bench.planning.plan import GOALS, Objective, Plan, Question
+from engine.bench.planning.engines import ENGINES, known_engines
+from engine.bench.planning.plan import ARMS, GOALS, Objective, Plan, Question
 from engine.bench.planning.plan_names import name_of
 from engine.bench.planning.presets import preset
 from engine.bench.planning.product import unvaried
@@ -33,7 +34,8 @@ OF, REST, KEPT, GIVEN = "plan_of", "plan_rest", "plan_kept", "plan_given"
 
 OWN = ("rounds", "seed", "timeout_s", "measures_cold", "compares_answers", "goal", "may_change_answers")
 PRESETS: dict[Question, str] = {
-    "speed": "quick", "settings": "settings", "python": "python", "users": "users", "embedding": "embedding",
+    "speed": "quick", "settings": "settings", "python": "python", "engines": "engines", "users": "users",
+    "embedding": "embedding",
 }  # fmt: skip
 GOAL_LABELS = {
     "stream": "one stream", "throughput": "total speed", "first-token": "first token", "memory": "least memory",
@@ -41,14 +43,15 @@ GOAL_LABELS = {
 PURPOSE: dict[Question, str] = {
     "speed": "Measures every combination of the values below, in shuffled rounds.",
     "settings": "Tries settings against llama.cpp's defaults, keeping the better half, until the time is up.",
-    "python": "Runs the same model through each runtime and shows where the time goes.",
+    "python": "Runs the same model through each engine and shows where the time goes.",
+    "engines": "Sends the same prompts to every engine, from one user to many, in shuffled rounds.",
     "users": "Adds users until time to first token or speed per user misses the objective.",
     "embedding": "Embeds texts in every combination of the values below, and compares the vectors with float32.",
 }
 
 
 def show(bench: Workbench, question: Question) -> None:
-    """Draw the plan of a question; what was typed is remembered for each of the five questions."""
+    """Draw the plan of a question; what was typed is remembered for each of the six questions."""
     _open(bench, question)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(PURPOSE[question], width="stretch")
@@ -65,8 +68,8 @@ def show(bench: Workbench, question: Question) -> None:
         if question == "users":
             _objective()
         axis_rows.show(question)
-        if question == "python":
-            _arms(bench)
+        if question in ("python", "engines"):
+            _missing(bench, question)
         _fixed(question)
         workload_editor.numbers(question)
         _more(question)
@@ -169,14 +172,17 @@ def _file_name(path: str, file: ModelFile | None) -> str:
     return Path(path).name + (" · synthetic" if file is not None and file.is_synthetic else "")
 
 
-def _arms(bench: Workbench) -> None:
-    """Draw the buttons that build the ways of calling that are missing on this machine."""
-    for arm, missing in missing_arms().items():
+def _missing(bench: Workbench, question: Question) -> None:
+    """Say which engines are missing on this machine and how to get them, or draw the button that builds one."""
+    names = ARMS if question == "python" else ENGINES
+    for name, missing in missing_engines(st.session_state[PREFIX + "model"] or "", names).items():
         if missing.can_be_built:
-            st.caption(f"{arm} is not installed and is left out.")
-            task_button.button(bench, missing.remedy, "build", f"plan_build_{arm}", bench.bench.build_llama_bench)
+            st.caption(f"{name} is not installed and is left out.")
+            task_button.button(bench, missing.remedy, "build", f"plan_build_{name}", bench.bench.build_llama_bench)
         else:
-            st.caption(f"{arm} is left out: {plain(missing.remedy)}")
+            st.caption(plain(f"{name} is left out: {missing.remedy.removesuffix('.')}."))
+    if question == "engines" and not known_engines():
+        st.caption("Ollama, vLLM and other servers: add one in the model bar, as an external engine.")
     task_button.show(bench)
 
 

@@ -10,6 +10,7 @@ from engine.bench.analysis import series
 from engine.bench.analysis.explanation import baseline_role
 from engine.bench.analysis.rounds import round_s
 from engine.bench.analysis.summary import CellSummary, Summary
+from engine.bench.planning.engines import POOL, TRANSFORMERS
 from engine.bench.planning.plan import Plan
 from engine.reference import REFERENCE
 from engine.runs import RunRecord
@@ -65,6 +66,8 @@ def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:
     """Draw the actions on a configuration that was chosen in the table."""
     if not run.plan or not cell.metrics or run.question == "embedding":
         return
+    if cell.settings.get("arm", POOL) not in (POOL, TRANSFORMERS):
+        return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(plain(cell.label), width="content")
         if run.origin == "measured":
@@ -83,7 +86,7 @@ def _next(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Adv
     if run.status in ("stopped", "interrupted"):
         st.button(
             "Continue", type="primary", icon=":material/play_arrow:", key="run_resume", disabled=not is_free,
-            on_click=run_state.act, args=(lambda: bench.bench.resume(run.id),), help="Keeps the samples so far",
+            on_click=run_state.act, args=(lambda: _resume(bench, run),), help="Keeps the samples so far",
         )  # fmt: skip
     elif advice.is_open and summary.disturbance.is_mostly:
         _when_quiet(bench, run, advice.budget_s)
@@ -106,8 +109,18 @@ def _more_rounds(bench: Workbench, run: RunRecord, more: int, is_free: bool, *, 
     label = f"Run {counted(more, 'more round')}" + (f" · about {duration(time)}" if time == time else "")
     st.button(
         label, type="primary" if is_primary else "secondary", icon=":material/add:", key="run_more",
-        disabled=not is_free, on_click=run_state.act, args=(lambda: bench.bench.add_rounds(run.id, more),),
+        disabled=not is_free, on_click=run_state.act, args=(lambda: _add_rounds(bench, run, more),),
     )  # fmt: skip
+
+
+def _add_rounds(bench: Workbench, run: RunRecord, more: int) -> None:
+    plan = bench.bench.with_rounds(run.id, more)
+    run_state.launch(bench, plan, lambda confirmed: bench.bench.add_rounds(run.id, more, confirmed=confirmed))
+
+
+def _resume(bench: Workbench, run: RunRecord) -> None:
+    plan = Plan.from_dict(run.plan)
+    run_state.launch(bench, plan, lambda confirmed: bench.bench.resume(run.id, confirmed=confirmed))
 
 
 def _longer(bench: Workbench, run: RunRecord, budget_s: float, is_free: bool) -> None:

@@ -1,27 +1,41 @@
 """Session state of the Benchmark page: the question, the run on the screen or None, and the buttons' actions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
 import streamlit as st
 
 from engine.bench.planning.plan import QUESTIONS, Plan, Question
+from engine.bench.planning.remote import told_of
 from engine.errors import ConfigError, EngineError
 from engine.runs import RunRecord, RunSummary
 from engine.workbench import Workbench
 from pages.parts.notice import attempt
+from pages.parts.plain import plain
 
 QUESTION, RUN, ERROR, DELETED = "sweep_question", "sweep_run", "sweep_error", "sweep_deleted"
+ASKING = "sweep_asking"
+"""Session state key of what is sent to other machines once it is confirmed."""
 VIEW = ("chart", "metric", "baseline", "columns")
 """Query parameters of a run's view, besides the run's id."""
 
 RECENT = 10
+Begin = Callable[[Collection[str]], str]
 ASKED: Mapping[str, str] = {
     "speed": "How fast?",
     "settings": "Best settings?",
     "python": "What does Python cost?",
+    "engines": "Which engine is fastest?",
     "users": "How many users?",
     "embedding": "How fast are embeddings?",
 }
+
+
+class Asking(NamedTuple):
+    """A run that waits until its requests to other machines are confirmed. requests: their number, by address."""
+
+    requests: Mapping[str, int]
+    begin: Begin
 
 
 def open_run(bench: Workbench) -> RunRecord | None:
@@ -44,7 +58,7 @@ def open_run(bench: Workbench) -> RunRecord | None:
 
 
 def question_control(bench: Workbench) -> Question:
-    """Draw the five questions; choosing one opens its newest run, or its plan if it has none."""
+    """Draw the six questions; choosing one opens its newest run, or its plan if it has none."""
     question = st.segmented_control(
         "Question", QUESTIONS, format_func=ASKED.__getitem__, key=QUESTION, required=True, on_change=_choose,
         args=(bench,), label_visibility="collapsed", persist_state="session",
@@ -76,7 +90,43 @@ def show_plan(question: str) -> None:
 
 def start(bench: Workbench, read: Callable[[], Plan]) -> None:
     """Start the plan that `read` returns and watch it; call in a callback. A failure is shown on the page."""
-    act(lambda: show_run(bench.bench.start(read())))
+
+    def begin() -> None:
+        plan = read()
+        launch(bench, plan, lambda confirmed: bench.bench.start(plan, confirmed=confirmed))
+
+    act(begin)
+
+
+def launch(bench: Workbench, plan: Plan, begin: Begin) -> None:
+    """Call `begin`, which returns the id of a run to show; where its plan sends requests to other machines, ask first.
+
+    `begin` gets the addresses that were confirmed. Raises EngineError; call in `act`.
+    """
+    requests = bench.bench.preview(plan).remote
+    if requests:
+        st.session_state[ASKING] = Asking(dict(requests), begin)
+    else:
+        show_run(begin(()))
+
+
+def asked() -> None:
+    """Ask in a dialog whether requests may be sent to other machines, if a run waits for it."""
+    waiting: Asking | None = st.session_state.pop(ASKING, None)
+    if waiting is not None:
+        _ask(waiting)
+
+
+@st.dialog("Send requests to another machine?")
+def _ask(waiting: Asking) -> None:
+    st.markdown(plain(f"{told_of(waiting.requests)} Send them?"))
+    st.caption("The prompts are random words. Its owner may count or charge the tokens.")
+    with st.container(horizontal=True, gap="small"):
+        if st.button("Send them", type="primary", icon=":material/send:", key="remote_send"):
+            act(lambda: show_run(waiting.begin(tuple(waiting.requests))))
+            st.rerun()
+        if st.button("Cancel", key="remote_cancel"):
+            st.rerun()
 
 
 def act(action: Callable[[], object]) -> None:

@@ -112,7 +112,7 @@ def verdict_of(cell: CellSummary, summary: Summary) -> str:
     if cell.status in ("failed", "refused"):
         return cell.status
     if cell.verdict is None:
-        return "baseline" if cell.number == summary.baseline else ""
+        return "baseline" if cell.number in summary.baselines else ""
     return verdict_columns.words(cell.verdict, METRICS_BY_NAME[summary.main_metric])
 
 

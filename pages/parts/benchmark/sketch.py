@@ -8,13 +8,14 @@ from pages.parts.images import data_address
 TOLD: dict[Question, str] = {
     "speed": "After the run: the best configuration beside the control, and speed by the number of sequences.",
     "settings": "After the run: the best settings beside llama.cpp's default, and all others in their order.",
-    "python": "After the run: where the time of a token goes in each runtime.",
+    "python": "After the run: where the time of a token goes in each engine.",
+    "engines": "After the run: the speed of every engine with one user and with many, beside this pool.",
     "users": "After the run: how many users can be served at once, and what limits them.",
     "embedding": "After the run: the fastest backend beside float32, and how far its vectors differ.",
 }
 LINES = ("40,118 130,92 220,62 310,38", "40,126 130,112 220,98 310,92", "40,130 130,122 220,114 310,108")
 BARS = (236, 188, 164, 120, 92)
-CONTROL = {"users": "good enough", "python": "slowest"}
+CONTROL = {"users": "good enough", "python": "slowest", "engines": "this pool"}
 """What the dashed line, or the last bar, is called where that is not the control."""
 
 GREY, ACCENT = "#8B949E", "#5B83D6"

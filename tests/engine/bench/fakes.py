@@ -19,6 +19,8 @@ LOAD_S = 2.5
 class FakeTarget:
     """Target with its pool's `speed` in tokens per second and log-normal noise; a sample lasts at least one second."""
 
+    remark = ""
+
     def __init__(self, cell: Cell, machine: "FakeTargetPool") -> None:
         self.cell = cell
         self.facts: Mapping[str, float] = {"repetitions": 1.0}

@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from engine.bench.analysis.time_breakdown import INSIDE
-from engine.bench.baselines.arms import ProgramTarget, missing_arms, open_target
+from engine.bench.baselines.arms import ProgramTarget, missing_engines, open_target
 from engine.bench.baselines.llama_bench import LlamaBench, flags
 from engine.bench.baselines.llama_bench_program import PROGRAM
 from engine.bench.measurement.target import Target
 from engine.bench.measurement.token_parts import PARTS
 from engine.bench.planning.cells import cells_of
-from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.plan import ARMS, Cell, Plan
 from engine.errors import BenchTimeout, ModelError, ProgramFailed, WorkerDied
 from engine.models import llama_programs
 from engine.models.llama_programs import find_program
@@ -190,8 +190,8 @@ def test_what_create_completion_cannot_do_is_refused(cell: Any) -> None:
 def test_a_missing_llama_bench_is_told_with_the_way_to_get_it(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_programs, "build_folder", lambda: Path("/nowhere"))
     monkeypatch.setenv("PATH", "/nowhere")
-    assert missing_arms().keys() == {"llama-bench"}
-    assert "min)" in missing_arms()["llama-bench"].remedy
+    assert missing_engines("", ARMS).keys() == {"llama-bench"}
+    assert "min)" in missing_engines("", ARMS)["llama-bench"].remedy
     with pytest.raises(ProgramFailed, match="build it"):
         LlamaBench(cell("llama-bench"))
 

@@ -67,7 +67,7 @@ def test_values_are_read(name: str, text: str, values: tuple[Any, ...]) -> None:
         ("rate_per_s", "1-1e400", "cannot be read"),
         ("pin", "perhaps", "'perhaps' cannot be read; it takes on or off"),
         ("type_k", "q3", "type_k = 'q3': must be one of f32"),
-        ("arm", "server", "arm = 'server': it takes one of llama-bench"),
+        ("arm", "server", "arm = 'server': it takes one of pool"),
         ("layout", "2", "layout = '2': it takes instances x threads"),
         ("layout", "0x2", "instances = 0"),
         ("layout", "2x9999", "threads = 9999"),

@@ -9,13 +9,14 @@ import psutil
 import pytest
 
 from engine.bench.baselines import llama_bench_program
-from engine.bench.baselines.arms import missing_arms
+from engine.bench.baselines.arms import missing_engines
 from engine.bench.baselines.llama_bench_program import (
     PROGRAM,
     build_llama_bench,
     build_minutes,
     build_programs,
 )
+from engine.bench.planning.plan import ARMS
 from engine.errors import ConfigError, ProgramFailed
 from engine.models import llama_programs
 from engine.models.llama_programs import built_program, find_program, libraries_for
@@ -128,7 +129,7 @@ def test_a_named_program_that_is_not_there_is_refused(folder: Path, monkeypatch:
     monkeypatch.setenv("LOGITBENCH_LLAMA_BENCH", str(folder / "nothing"))
     with pytest.raises(ConfigError, match="LOGITBENCH_LLAMA_BENCH"):
         find_program(PROGRAM)
-    missing = missing_arms()["llama-bench"]
+    missing = missing_engines("", ARMS)["llama-bench"]
     assert "no such program" in missing.remedy and not missing.can_be_built
 
 

@@ -20,6 +20,7 @@ class Empty:
     """Target that measures nothing."""
 
     facts: Mapping[str, float]
+    remark = ""
 
     def __init__(self) -> None:
         self.facts = {}

@@ -1,0 +1,389 @@
+"""Engines as an axis: which of them can be asked what, what is measured of a server, and who is fastest."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from engine.backends.known import KnownEngine, add_known
+from engine.backends.managed_programs import ManagedKind, managed_missing
+from engine.bench.analysis.summary import summarise
+from engine.bench.baselines.arms import open_target
+from engine.bench.measurement.clients import Deadline
+from engine.bench.measurement.load_generator import LoadGenerator
+from engine.bench.measurement.metrics import metrics_of
+from engine.bench.measurement.prompt_tokens import PromptTokens
+from engine.bench.measurement.server_target import ServerTarget, open_server_target
+from engine.bench.measurement.target_pool import TargetPool
+from engine.bench.planning import engines, feasibility
+from engine.bench.planning.axes import parse_values
+from engine.bench.planning.cells import cells_of
+from engine.bench.planning.feasibility import NO_FOLDER
+from engine.bench.planning.plan import Cell, Objective, Plan
+from engine.bench.planning.presets import preset
+from engine.bench.planning.preview import preview
+from engine.bench.planning.remote import MOST_REQUESTS, RemoteBudget, remote_requests
+from engine.bench.running.comparing import compared_answers
+from engine.bench.running.runner import first_record
+from engine.bench.running.session import Session
+from engine.errors import ConfigError, ServerFailed
+from engine.models.tokenizer import Tokenizer
+from engine.runs import RunRecord, RunStatus
+from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, fake_server
+from tests.engine.bench.fakes import Kept
+from tests.engine.bench.run_maker import measured_run
+
+DESK = "external:desk"
+SMALL: dict[str, Any] = {"num_prompt": 16, "num_generated": 6, "duration_s": 0.2}
+WITHIN_S = 60.0
+
+
+@pytest.fixture
+def made(story_model: Path) -> Callable[..., list[Cell]]:
+    """Function that returns the configurations of engines with one user, unless the plan says something else."""
+
+    def make(*names: str, **changes: Any) -> list[Cell]:
+        axes = {"arm": names, "users": (1,), **changes.pop("axes", {})}
+        plan = {"question": "engines", "model": str(story_model), "pool": {"threads": 1, "parallel": 2}, **changes}
+        return cells_of(Plan(**{"workload": SMALL, **plan}, axes=axes))
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What is missing of each server that is started here: nothing, unless a test says so."""
+    missing: dict[str, str] = {}
+    monkeypatch.setattr(feasibility, "managed_missing", lambda kind: missing.get(kind, ""))
+    return missing
+
+
+@contextmanager
+def desk(home: Path, answer: Callable[[Request], None]) -> Iterator[list[Request]]:
+    """A known engine "desk" that answers like this; gives the requests that it gets after it was asked what it is."""
+    is_probed: list[bool] = []
+
+    def answered(request: Request) -> None:
+        if request.body["max_tokens"] > 1 or is_probed:
+            is_probed.append(True)
+            answer(request)
+        else:
+            request.events(chunk(" a", finish="length"))
+
+    with fake_server({COMPLETIONS: answered}) as (address, seen):
+        add_known(home, KnownEngine(name="desk", url=address))
+        yield seen
+
+
+def six(request: Request) -> None:
+    """Answer with six tokens."""
+    request.events(*[chunk(" a") for _ in range(5)], chunk(" a", finish="length"))
+
+
+class Keeper(Kept):
+    """Keeper that stores nothing."""
+
+    def begin(self, run: RunRecord) -> None: ...
+
+    def finish(self, status: RunStatus, outcome: Mapping[str, Any]) -> None: ...
+
+
+# Names.
+
+
+def test_an_external_engine_cannot_be_taken_for_another() -> None:
+    assert parse_values("arm", "pool, external:pool, llama-server") == ("pool", "external:pool", "llama-server")
+    assert [engines.label_of(name) for name in ("pool", "external:pool")] == ["this pool", "pool (external)"]
+    for wrong in ("external:", "http://10.0.0.1", "Pool"):
+        with pytest.raises(ConfigError, match="it takes one of pool, llama-server"):
+            parse_values("arm", wrong)
+
+
+def test_plans_of_before_still_open(story_model: Path) -> None:
+    kept = {"question": "python", "model": str(story_model), "axes": {"arm": ["llama-bench", "loop", "pool"]}}
+    assert [cell.settings["arm"] for cell in cells_of(Plan.from_dict(kept))] == ["llama-bench", "loop", "pool"]
+
+
+# Who can be asked what.
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("llama-server", {"workload": SMALL | {"depth": 8}}, "llama-server keeps nothing of earlier requests"),
+        ("llama-server", {"pool": {"instances": 2, "threads": 1}}, "llama-server is one process"),
+        ("llama-server", {"workload": SMALL | {"num_generated": 0}}, "answers with at least one token"),
+        (
+            "llama_cpp.server",
+            {"axes": {"parallel": (2,)}, "pool": {"threads": 1}},
+            "llama_cpp.server answers one request at a time",
+        ),
+        (DESK, {}, "There is no engine 'desk'"),
+        ("llama-bench", {"axes": {"users": (4,)}}, "llama-bench answers one request at a time"),
+        ("transformers", {}, NO_FOLDER),
+    ],
+)
+def test_what_an_engine_cannot_do_is_said(made: Any, name: str, changes: dict[str, Any], reason: str) -> None:
+    (cell,) = made(name, **changes)
+    assert reason in cell.refusal
+
+
+def test_every_engine_gets_the_same_but_those_that_answer_one_at_a_time(made: Any) -> None:
+    cells = made("pool", "llama-server", "llama_cpp.server", "create_completion", axes={"users": (2,)})
+    assert [cell.pool.parallel for cell in cells] == [2, 2, 1, 1]
+    assert [bool(cell.refusal) for cell in cells] == [False, False, False, True]
+    assert "2 users share 1 sequence: the others wait" in cells[2].notes
+    assert len({(cell.pool.threads, cell.pool.n_ctx, cell.workload) for cell in cells}) == 1
+
+
+def test_a_missing_server_is_refused_and_left_out_of_the_preset(
+    made: Any, installed: dict[str, str], story_model: Path
+) -> None:
+    assert {"pool", "llama-server", "llama_cpp.server"} < {*preset("engines", story_model, 2).axes["arm"]}
+    installed["llama-server"] = "llama-server was not found: build it."
+    assert made("llama-server")[0].refusal == installed["llama-server"]
+    left = preset("engines", story_model, 2)
+    assert "llama-server" not in left.axes["arm"] and left.axes["arm"][0] == "pool"
+    assert left.compares_answers and cells_of(left)[left.anchor].arm == "pool"
+
+
+def test_transformers_runs_the_folder_beside_the_file(
+    made: Any, story_model: Path, story_folder: Path, tmp_path: Path
+) -> None:
+    model, folder = tmp_path / "story.gguf", tmp_path / "story"
+    model.write_bytes(story_model.read_bytes())
+    folder.symlink_to(story_folder)
+    (tmp_path / "other").mkdir()
+    (cell,) = made("transformers", model=str(model))
+    assert (cell.refusal, Path(cell.model)) == ("", folder)
+    assert "transformers" in preset("engines", model, 2).axes["arm"]
+    (own,) = made("transformers", model=str(folder))
+    assert own.refusal == "" and Path(own.model).samefile(folder)
+    assert preset("engines", folder, 2).axes["arm"] == ("transformers",)
+
+
+def test_nothing_is_claimed_of_what_an_external_engine_runs_with(home: Path, made: Any) -> None:
+    with desk(home, six):
+        here, there = made("pool", DESK)
+    assert (here.label, there.label) == ("this pool", "desk (external)")
+    assert {"layout", "model", "n_ctx", "type_k"} < here.settings.keys()
+    assert there.settings.keys() == {"arm", "parallel", "users", "num_prompt", "num_generated", "depth"}
+
+
+# What is measured of a server.
+
+
+def test_a_server_is_measured_by_when_its_tokens_come(home: Path, made: Any) -> None:
+    with desk(home, six) as seen, closing(open_server_target(made(DESK)[0])) as target:
+        target.warm_up(WITHIN_S)
+        metrics = target.sample(1, WITHIN_S).metrics
+        assert target.facts["repetitions"] >= 1
+    assert metrics["tokens_per_s"] > 0 and metrics["ttft_s"] > 0 and metrics["tpot_s"] > 0
+    assert not {"pss_bytes", "private_bytes", "cpu_cores"} & metrics.keys()
+    assert math.isnan(metrics["prefill_per_s"]), "the server does not report the tokens of a prompt"
+    for said in ("takes no token ids", "cannot be barred", "model: m", "not measured, runs elsewhere"):
+        assert said in target.remark
+    prompts = [one.body["prompt"] for one in seen if one.path == COMPLETIONS and one.body["max_tokens"] == 6]
+    assert len(prompts) > 1 and {len(prompt.split()) for prompt in prompts} == {16}
+
+
+def test_gaps_are_unknown_where_a_server_sends_several_tokens_at_once(home: Path, made: Any) -> None:
+    def counted(request: Request) -> None:
+        usage = {"choices": [], "usage": {"prompt_tokens": 16, "completion_tokens": 6, "total_tokens": 22}}
+        request.events(chunk(" a b c"), chunk(" d e f", finish="length"), usage)
+
+    with desk(home, counted), closing(open_server_target(made(DESK)[0])) as target:
+        load = LoadGenerator(target.engine, made(DESK)[0].workload, PromptTokens.of_common_words())
+        repetitions = load.run(0, 1, 0.0, Deadline(WITHIN_S))
+        metrics = metrics_of(repetitions, Objective())
+    requests = [request for stream in repetitions[0] for request in stream]
+    for request in requests:
+        assert (len(request.tokens), request.num_computed) == (6, 16)
+        assert request.gaps is not None and len(request.gaps) == 5
+    assert all(math.isnan(metrics[name]) for name in ("gap_p50_s", "gap_p95_s"))
+    spans = [request.tokens[-1] - request.tokens[0] for request in requests]
+    assert metrics["tpot_s"] == pytest.approx(np.median(spans) / 5)
+
+
+def test_a_server_that_fails_fails_its_configuration_only(home: Path, made: Any) -> None:
+    def broken(request: Request) -> None:
+        request.json({"error": {"message": "out of slots"}}, 500)
+
+    with desk(home, broken), closing(open_server_target(made(DESK)[0])) as target:
+        with pytest.raises(ServerFailed, match="out of slots"):
+            target.sample(0, WITHIN_S)
+        with pytest.raises(ServerFailed, match="out of slots"):
+            target.warm_up(WITHIN_S)
+
+
+def test_a_server_that_does_not_answer_is_no_target(home: Path, made: Any) -> None:
+    with desk(home, six):
+        (cell,) = made(DESK)
+    with pytest.raises(ServerFailed, match="cannot be reached"):
+        open_server_target(cell)
+
+
+def test_answers_of_a_server_are_compared_by_their_texts(home: Path, made: Any) -> None:
+    with desk(home, six), closing(TargetPool(open_target)) as targets:
+        cells = made("pool", DESK)
+        records = list(compared_answers([(cell, first_record(cell)) for cell in cells], targets.target, WITHIN_S))
+    assert records[0].facts["num_different"] == 0
+    assert records[1].facts["num_different"] == 8 and "kl_mean" not in records[1].facts
+
+
+@pytest.mark.parametrize("name", [engines.LLAMA_SERVER, pytest.param(engines.LLAMA_CPP_SERVER, marks=pytest.mark.slow)])
+def test_a_server_that_is_started_here_is_measured_with_its_memory_and_ended(
+    name: ManagedKind, made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing := managed_missing(name):
+        pytest.skip(missing)
+    cell = made(name)[0]
+    target = open_target(cell)
+    assert isinstance(target, ServerTarget)
+    (pid,) = target.engine.pids  # type: ignore[attr-defined]  # a ManagedEngine has them
+    with closing(target):
+        asked = _asked(target, monkeypatch)
+        target.warm_up(WITHIN_S)
+        asked.clear()
+        metrics = target.beside(cell).sample(3, WITHIN_S).metrics
+    assert metrics["tokens_per_s"] > 0 and metrics["prefill_per_s"] > 0
+    assert metrics["pss_bytes"] > 10e6 and metrics["cpu_cores"] > 0
+    assert not psutil.pid_exists(pid)
+    first = asked[1]  # the one before wakes it up
+    if name == engines.LLAMA_SERVER:
+        with closing(open_target(made("pool")[0])) as pool:
+            of_pool = _asked(pool, monkeypatch)
+            pool.sample(3, WITHIN_S)
+        assert first == of_pool[1], "both get the same token ids"
+    else:
+        with closing(Tokenizer(Path(cell.model))) as tokenizer:
+            assert isinstance(first, str) and len(tokenizer.tokenize(first)) == cell.workload.num_prompt
+
+
+def _asked(target: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return the list to which the prompts are added that the engine of a target gets from now on."""
+    found: list[Any] = []
+    submit = target.engine.submit
+
+    def noting(prompt: Any, *given: Any, **options: Any) -> Any:
+        found.append(prompt)
+        return submit(prompt, *given, **options)
+
+    monkeypatch.setattr(target.engine, "submit", noting)
+    return found
+
+
+# Load on other machines.
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every external engine counts as one on another machine."""
+    monkeypatch.setattr(engines, "is_remote", engines.is_external)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_nothing_is_sent_to_another_machine_before_it_is_confirmed(home: Path, story_model: Path) -> None:
+    axes = {"arm": (DESK,), "users": (2,)}
+    plan = Plan(question="engines", model=str(story_model), axes=axes, workload=SMALL, rounds=2, compares_answers=True)
+    with desk(home, six) as seen:
+        (cell,) = cells_of(plan)
+        requests = remote_requests(plan, [cell])
+        # one warms up, two of each of two rounds and of the control before and after them, eight are compared
+        assert list(requests.values()) == [1 + 2 * 4 + 8]
+        assert "This sends about 17 requests to 127.0.0.1." in preview(plan).sentence
+        with pytest.raises(ConfigError, match="Nothing is sent there before you confirm it"):
+            Session(plan, Keeper())
+        with pytest.raises(ConfigError, match="Nothing is sent there before you confirm it"):
+            open_target(cell)
+        assert seen == []
+        done = Session(plan, Keeper(), confirmed=tuple(requests)).run()
+        assert done.status == "done" and len(done.samples) == 4
+        sent = [one for one in seen if one.path == COMPLETIONS and one.body["max_tokens"] > 1]
+        assert len(sent) == 8, "two users, once in each of four samples; no answers to compare with"
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_load_on_another_machine_has_limits(home: Path, made: Any, story_model: Path) -> None:
+    with desk(home, six):
+        (crowded,) = made(DESK, axes={"users": (17,)})
+        assert "at most 16 users send, not 17" in crowded.refusal
+        arriving = {"arrival": "poisson", "rate_per_s": 2.0, **SMALL}
+        (random,) = cells_of(Plan(model=str(story_model), axes={"arm": (DESK,)}, workload=arriving))
+        assert "no requests are sent at random times" in random.refusal
+        plan = Plan(question="engines", model=str(story_model), axes={"arm": (DESK,), "users": (16,)}, workload=SMALL)
+        with pytest.raises(ConfigError, match="sends about 161 requests|a run sends at most 200"):
+            preview(replace(plan, rounds=20))
+
+
+def test_the_limit_holds_whatever_was_estimated() -> None:
+    budget = RemoteBudget(["https://api.example.com"])
+    for _request in range(MOST_REQUESTS):
+        budget.take("https://api.example.com")
+    with pytest.raises(ConfigError, match="200 requests were sent"):
+        budget.take("https://api.example.com")
+    with pytest.raises(ConfigError, match="before you confirm it"):
+        budget.take("https://elsewhere.example.com")
+
+
+def test_an_address_in_a_plan_is_not_asked(story_model: Path) -> None:
+    with fake_server({}) as (address, seen):
+        for plan in (Plan(model=address), Plan(model=address, axes={"arm": ("pool", "llama-server")})):
+            assert all(cell.refusal for cell in cells_of(plan))
+        with pytest.raises(ConfigError, match="it takes one of pool"):
+            cells_of(Plan(model=str(story_model), axes={"arm": (address,)}))
+        assert seen == []
+
+
+# Who is fastest.
+
+
+def run_of(speeds: dict[tuple[str, int], float], **changes: Any) -> Any:
+    """A run of eight rounds with these speeds by engine and number of users."""
+    settings = [{"arm": engine, "users": users} for engine, users in speeds]
+    plan = {"axes": {"users": sorted({users for _, users in speeds}), "arm": ["pool"]}}
+    return measured_run("r", list(speeds.values()), settings=settings, question="engines", plan=plan, **changes)
+
+
+def test_every_engine_is_compared_with_the_pool_under_the_same_load() -> None:
+    run = run_of(
+        {("pool", 1): 100.0, ("llama-server", 1): 100.5, ("pool", 16): 390.0, ("llama-server", 16): 300.0},
+        noise_sd=0.001,
+    )
+    summary = summarise(run)
+    assert [cell.verdict and cell.verdict.word for cell in summary.cells] == [None, "same", None, "slower"]
+    assert summary.baselines == {0, 2}
+    assert summary.sentence == (
+        "With 16 users, this pool generates 1.30 times as many tokens per second as llama-server; "
+        "with 1 user, this pool and llama-server differ by less than 2 %."
+    )
+    assert "| baseline |" in summary.to_markdown()
+
+
+def test_the_fastest_of_several_engines_is_named() -> None:
+    speeds = {("pool", 4): 100.0, ("llama-server", 4): 80.0, (DESK, 4): 150.0}
+    assert summarise(run_of(speeds)).sentence == (
+        "With 4 users, desk (external) generates 1.50 times as many tokens per second as this pool."
+    )
+    slower = {("pool", 4): 100.0, ("llama-server", 4): 80.0, (DESK, 4): 50.0}
+    assert summarise(run_of(slower)).sentence == (
+        "With 4 users, this pool generates 1.25 times as many tokens per second as llama-server, the fastest of the "
+        "others."
+    )
+    by_first_token = summarise(run_of(slower), main_metric="ttft_s").sentence
+    assert "this pool is 1.25 times as fast (first token) as llama-server" in by_first_token
+
+
+def test_too_few_rounds_tell_nothing() -> None:
+    run = run_of({("pool", 1): 100.0, ("llama-server", 1): 120.0}, num_rounds=2)
+    assert re.fullmatch(
+        r"With 1 user, this pool and llama-server cannot be told apart yet: 6 more rounds .* would tell\.",
+        summarise(run).sentence,
+    )
