@@ -1,17 +1,20 @@
-"""Connecting to servers by their addresses, or as the known engines that a person has named."""
+"""Connecting to servers: by their addresses, as the known engines that a person has named, or to one started here."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.backends.address import checked_address, key_of
 from engine.backends.known import KnownEngine, read_known
+from engine.backends.managed_programs import ManagedServer
 from engine.errors import ConfigError
 from engine.settings import Settings
 
 if TYPE_CHECKING:
+    from engine.backends.managed import ManagedEngine
     from engine.backends.openai_server import ServerEngine
 
-
+ExternalEngine = KnownEngine | ManagedServer
+"""What the model bar can connect to."""
 OnOpening = Callable[[Callable[[], None]], object]
 """Called with a function that ends a connection which is being opened, from any thread; it raises PoolClosed then."""
 
@@ -34,6 +37,13 @@ def open_known(
 ) -> "ServerEngine":
     """Connect to a known engine. Raises ConfigError where its key is missing, ServerFailed."""
     return connect_to(engine.url, engine.model, engine.api_key_env, num_sequences, on_opening)
+
+
+def start_managed(server: ManagedServer, on_opening: OnOpening = lambda _abort: None) -> "ManagedEngine":
+    """Start a server and connect to it; open_managed documents the errors."""
+    from engine.backends.managed import open_managed  # its HTTP client, as above
+
+    return open_managed(server.kind, str(server.path), server.spec, on_opening=on_opening)
 
 
 def known_at(address: str) -> KnownEngine:

@@ -14,10 +14,11 @@ import psutil
 from engine.backends.address import Address
 from engine.backends.link import Link
 from engine.backends.managed_programs import ManagedKind, managed_missing, managed_spec, start
-from engine.backends.openai_server import ServerEngine
+from engine.backends.openai_server import NOTHING_SENT, ServerEngine
 from engine.backends.probing import Found, probe
 from engine.backends.server_loop import ServerLoop
-from engine.errors import EngineError, ModelError, PoolClosed, ServerFailed, WorkerDied
+from engine.errors import EngineError, ModelError, PoolClosed, PromptTooLong, ServerFailed, WorkerDied
+from engine.jobs import Job
 from engine.models.gguf import ModelFile
 from engine.models.reading import read_model
 from engine.process.child import LOG_TAIL, Child
@@ -122,8 +123,16 @@ class ManagedEngine(ServerEngine):
             target=_watch, args=(process, weakref.ref(self)), name="logitbench-server-watch", daemon=True
         ).start()
 
-    async def _reason(self, error: EngineError) -> EngineError:
-        """Return the error of a job: WorkerDied where the connection broke because the server ended."""
+    async def _reason(self, job: Job, error: EngineError) -> EngineError:
+        """Return the error of a job: WorkerDied where the connection broke because the server ended.
+
+        llama_cpp.server sends nothing where a prompt is too long, and says why in its log only.
+        """
+        if self.kind == "llama_cpp.server" and str(error) == NOTHING_SENT:
+            body = {"model": self.found.model, "input": job.prompt}
+            match await self._link.ask("/extras/tokenize/count", body):
+                case {"count": int(num_tokens)} if num_tokens > self.capabilities.n_ctx:
+                    return PromptTooLong.of(f"{num_tokens:,}", self.capabilities.n_ctx)
         until = time.monotonic() + _ENDS_WITHIN_S
         while isinstance(error, ServerFailed) and error.status is None and time.monotonic() < until:
             if not self._process.is_alive:

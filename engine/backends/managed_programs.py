@@ -1,8 +1,9 @@
 """Servers that the workbench starts itself: what each needs on this machine, and how it is called for a PoolSpec."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
@@ -23,6 +24,20 @@ _MODULES = ("fastapi", "sse_starlette", "starlette_context", "pydantic_settings"
 _ALL_LAYERS = 999
 
 
+@dataclass(frozen=True)
+class ManagedServer:
+    """Server that the workbench starts: its kind, the model file, the parameters that it is started with."""
+
+    kind: ManagedKind
+    path: Path
+    spec: PoolSpec
+
+    @property
+    def name(self) -> str:
+        """Name of the engine, as trials record it."""
+        return self.kind
+
+
 def managed_missing(kind: ManagedKind) -> str:
     """Return what a kind of server lacks on this machine and how to get it, as a sentence; "" where it can be started.
 
@@ -39,6 +54,11 @@ def managed_missing(kind: ManagedKind) -> str:
         return ""
     package = f"llama-cpp-python[server]=={version('llama-cpp-python')}"
     return f"llama_cpp.server lacks packages that it needs: run `pip install '{package}'`."
+
+
+def default_parallel(kind: ManagedKind) -> int:
+    """Return the requests that a kind of server answers at once unless told otherwise; llama_cpp.server only one."""
+    return 1 if kind == "llama_cpp.server" else PoolSpec.parallel
 
 
 def managed_spec(kind: ManagedKind, file: ModelFile, spec: PoolSpec, on_opening: OnOpening) -> PoolSpec:

@@ -20,7 +20,7 @@ from engine.backends.server_loop import ServerLoop
 from engine.backends.server_text import ServerText, checked_template
 from engine.backends.waiting import WaitingJobs
 from engine.chat_options import ChatOptions
-from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong
+from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, ServerFailed
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
 from engine.map_progress import OnProgress
@@ -44,6 +44,8 @@ from engine.vocabulary import Vocabulary
 
 MOST_UNDELIVERED, UNDELIVERED_POLL_S = 256, 0.002
 """Events of one answer that were read and not yet delivered; a slower reader makes the server wait."""
+
+NOTHING_SENT = "the server broke the answer off after 0 tokens, without saying why: try again"
 
 
 class ServerEngine(metaclass=Refusing):
@@ -224,14 +226,14 @@ class ServerEngine(metaclass=Refusing):
             closed = self.ending or PoolClosed("closed while this job was open")
             self._loop.deliver(job.on_cancelled if job.is_cancelled else partial(job.fail, closed))
         except EngineError as error:
-            self._loop.deliver(partial(job.fail, (await self._reason(error)).bare()))
+            self._loop.deliver(partial(job.fail, (await self._reason(job, error)).bare()))
         except Exception as defect:
             self._loop.deliver(partial(job.fail, _defect(defect)))
         finally:
             self._running.pop(job, None)
             self._waiting.ended(job)
 
-    async def _reason(self, error: EngineError) -> EngineError:
+    async def _reason(self, job: Job, error: EngineError) -> EngineError:
         """Return the error that a job fails with, after an error of its request."""
         return error
 
@@ -268,6 +270,8 @@ class ServerEngine(metaclass=Refusing):
                         await asyncio.sleep(UNDELIVERED_POLL_S)
                     if answer.is_over or job.done():
                         break
+                if not num_read:
+                    raise ServerFailed(NOTHING_SENT, status=200)
             deliver(answer.finish)
         except CancelledError:
             if not job.is_cancelled:

@@ -6,6 +6,7 @@ from typing import Any
 
 from engine.backends.connecting import open_known
 from engine.backends.known import KnownEngine, add_known, check_new, find_known, read_known, remove_known
+from engine.backends.managed_programs import MANAGED, managed_missing
 from engine.backends.report import Fact, found_facts, page_facts
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
@@ -48,12 +49,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list(given: Given) -> None:
     known = read_known(Settings.from_environment().home)
+    managed = {kind: managed_missing(kind) for kind in MANAGED}
     if given["json"]:
-        print_json({"engines": known})
-    elif not known:
-        print_text("No engines are known. Add one: python -m engine engines add NAME http://localhost:8080")
-    else:
-        print_text("\n".join(f"{one.name:<24} {one.url:<40} {one.model or 'its first model'}" for one in known))
+        print_json({"engines": known, "managed": [{"name": kind, "missing": why} for kind, why in managed.items()]})
+        return
+    lines = [f"{one.name:<24} {one.url:<40} {one.model or 'its first model'}" for one in known]
+    if not known:
+        lines = ["No engines are known. Add one: python -m engine engines add NAME http://localhost:8080"]
+    lines += [f"{kind:<24} {why or f'can be started here: serve --upstream {kind}'}" for kind, why in managed.items()]
+    print_text("\n".join(lines))
 
 
 def _add(given: Given) -> None:

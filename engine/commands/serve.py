@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from engine.api import log_limit
 from engine.api.openai.server import KEY_FILE, PORT, server_of
-from engine.backends.known import find_known
+from engine.backends.known import find_known, read_known
+from engine.backends.managed_programs import MANAGED, ManagedServer, default_parallel
 from engine.commands import pool_flags
 from engine.commands.parser import Parser
 from engine.commands.table import printable
@@ -32,7 +33,7 @@ def run(words: Sequence[str]) -> None:
     """Serve until a signal. Raises EngineError where the model cannot be loaded or the port is taken."""
     given = _parser().parse_args(words)
     settings = Settings.from_environment()
-    begin = _connecting(given, settings) if given.upstream else _loading(given, settings)
+    begin = _beginning(given, settings)
     return_freed_memory()
     log_limit.install()
     bench = Workbench(settings)
@@ -58,6 +59,22 @@ def run(words: Sequence[str]) -> None:
         close()
 
 
+def _beginning(given: argparse.Namespace, settings: Settings) -> Callable[[ModelManager], None]:
+    """Return what opens the engine that is asked for. Raises EngineError."""
+    if not given.upstream:
+        return _loading(given, settings)
+    is_known = any(one.name == given.upstream for one in read_known(settings.home))
+    return _starting(given, settings) if given.upstream in MANAGED and not is_known else _connecting(given, settings)
+
+
+def _starting(given: argparse.Namespace, settings: Settings) -> Callable[[ModelManager], None]:
+    """Return what starts the server that is asked for. Raises EngineError for a model that is none."""
+    model = named_path(given.model) if given.model else settings.model or embedded_model()
+    spec = replace(default_spec(read_model(model)), parallel=default_parallel(given.upstream))
+    spec = replace(spec, **pool_flags.given_values(vars(given)))
+    return lambda manager: manager.connect(ManagedServer(given.upstream, model, spec))
+
+
 def _loading(given: argparse.Namespace, settings: Settings) -> Callable[[ModelManager], None]:
     """Return what loads the model that is asked for. Raises EngineError for one that is none."""
     model = named_path(given.model) if given.model else settings.model or embedded_model()
@@ -68,7 +85,7 @@ def _loading(given: argparse.Namespace, settings: Settings) -> Callable[[ModelMa
 def _connecting(given: argparse.Namespace, settings: Settings) -> Callable[[ModelManager], None]:
     """Return what connects to the external engine that is asked for. Raises ConfigError where none has that name."""
     engine = find_known(settings.home, given.upstream)
-    own = pool_flags.given_values(vars(given))
+    own = [*(["model"] if given.model else []), *pool_flags.given_values(vars(given))]
     if own:
         raise ConfigError(f"{', '.join(own)}: set on the server itself, not here, where --upstream names one")
     return lambda manager: manager.connect(engine)
@@ -77,11 +94,14 @@ def _connecting(given: argparse.Namespace, settings: Settings) -> Callable[[Mode
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="python -m engine", description=__doc__)
     serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("serve", allow_abbrev=False)
-    answering = serve.add_mutually_exclusive_group()
-    answering.add_argument(
-        "--upstream", default="", metavar="NAME", help="answer by this external engine, a name of `engines list`"
+    serve.add_argument(
+        "--upstream",
+        default="",
+        metavar="NAME",
+        help=f"answer by this external engine, a name of `engines list`; {' or '.join(MANAGED)}: started here with "
+        "--model",
     )
-    answering.add_argument(
+    serve.add_argument(
         "--model", default="",
         help="GGUF file or folder of safetensors (default: LOGITBENCH_MODEL, else the shipped model)",
     )  # fmt: skip

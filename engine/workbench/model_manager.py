@@ -11,8 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.backends.connecting import open_known
+from engine.backends.connecting import ExternalEngine, open_known, start_managed
 from engine.backends.known import KnownEngine
+from engine.backends.managed_programs import ManagedServer
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
 from engine.errors import EngineError, ModelError, PoolClosed
 from engine.history import EngineIdentity, ModelIdentity
@@ -44,12 +45,12 @@ CLOSED = "the workbench was closed while this ran: start it again, then run"
 class ModelState:
     """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`).
 
-    server: the external engine that is connected, None for a model `file` of this machine at `path`; answering: that
-    engine as trials record it; found: what its server says of itself.
+    server: the external engine that is connected or was started here, None for a model `file` of this machine at
+    `path`; answering: that engine as trials record it; found: what its server says of itself.
     """
 
     path: Path | None = None
-    server: KnownEngine | None = None
+    server: ExternalEngine | None = None
     file: ModelFile | None = None
     spec: PoolSpec = field(default_factory=PoolSpec)
     progress: float | None = None
@@ -94,6 +95,17 @@ def server_identity(engine: "ServerEngine") -> ModelIdentity:
     )
 
 
+def _connected(engine: "ServerEngine", identity: ModelIdentity, name: str, url: str) -> dict[str, Any]:
+    """Return the changes of the state once an external engine is connected. url: as trials record it."""
+    return {
+        "engine": engine,
+        "identity": identity,
+        "spec": engine.spec,
+        "answering": EngineIdentity(name, url, engine.found.dialect.name, engine.capabilities.logprobs_of),
+        "found": engine.found,
+    }
+
+
 def default_spec(file: ModelFile) -> PoolSpec:
     """Return the default pool parameters of a file: its trained context, up to 2,048 tokens a sequence."""
     return PoolSpec(n_ctx=min(file.n_ctx_train, LONGEST_DEFAULT_CTX))
@@ -130,9 +142,11 @@ class ModelManager:
         """
         self._begin(ModelState(path, spec=spec or PoolSpec(), progress=0.0), partial(self._open, path, spec))
 
-    def connect(self, server: KnownEngine) -> None:
-        """Replace the model by one on a server, in the background; as `load` otherwise."""
-        self._begin(ModelState(server=server, progress=0.0), partial(self._connect, server))
+    def connect(self, server: ExternalEngine) -> None:
+        """Replace the model by one on a server, which is started first where it is one of the workbench's own, in the
+        background; as `load` otherwise."""
+        opening = partial(self._start, server) if isinstance(server, ManagedServer) else partial(self._connect, server)
+        self._begin(ModelState(server=server, progress=0.0), opening)
 
     def _begin(self, state: ModelState, opening: Callable[[int], dict[str, Any]]) -> None:
         """Begin to load what `state` names. `opening` gets the number of this load and returns the changes."""
@@ -226,11 +240,20 @@ class ModelManager:
             return {}
         with timeout:
             engine = open_known(server, on_opening=timeout.begins)
-        answering = EngineIdentity(server.name, server.url, engine.found.dialect.name, engine.capabilities.logprobs_of)
-        return {
-            "engine": engine, "identity": server_identity(engine), "spec": engine.spec, "answering": answering,
-            "found": engine.found,
-        }  # fmt: skip
+        return _connected(engine, server_identity(engine), server.name, server.url)
+
+    def _start(self, server: ManagedServer, number: int) -> dict[str, Any]:
+        """Start a server and return the changes of the state; empty as in `_open`."""
+        file = read_model(server.path)
+        timeout = LoadTimeout(patience_s(file.size))
+        if not self._show(number, timeout):
+            return {}
+        with timeout:
+            digest = _hashed(server.path)
+            engine = start_managed(server, on_opening=timeout.begins)
+            timeout.begins(lambda: _abandon(engine, digest))
+            identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
+        return _connected(engine, identity, server.name, "")
 
     def _progress(self, number: int, progress: float) -> None:
         """Update the load progress; ignored after the load, as restarted workers report progress too."""

@@ -1,4 +1,5 @@
-"""External engines in the model bar: the choice of a known one, a form for another, what a connected one supports."""
+"""External engines in the model bar: the choice of a known one, a form for another, servers that are started here, and
+what a connected one supports."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,17 +8,23 @@ import pandas as pd
 import streamlit as st
 
 from engine.backends.address import checked_address
+from engine.backends.connecting import ExternalEngine
 from engine.backends.known import MOST_NAME, KnownEngine, add_known, read_known, remove_known
+from engine.backends.managed_programs import MANAGED, ManagedKind, ManagedServer, default_parallel, managed_missing
 from engine.backends.report import Fact, found_facts, page_facts
 from engine.errors import ConfigError, EngineError
+from engine.models import ModelFile, estimate
 from engine.models.details import readable
 from engine.protocol import Engine
-from engine.units import parameters
+from engine.specs import PoolSpec
+from engine.units import counted, parameters
 from engine.workbench import Workbench
-from engine.workbench.model_manager import ModelState
+from engine.workbench.model_manager import ModelState, default_spec
 from pages.parts.labels import told_of
+from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
+from pages.parts.units import size
 
 ADDRESS_HELP = (
     "Base URL of llama-server, vLLM, Ollama, LM Studio, another Logitbench or any OpenAI-compatible server; /v1 is "
@@ -26,6 +33,8 @@ ADDRESS_HELP = (
 KEY_HELP = "Environment variable that holds the API key, set before Logitbench starts. The key itself is never stored."
 FIELDS = {"name": "Name", "url": "Address", "model": "Model", "api_key_env": "Key variable"}
 """Labels of a known engine's fields."""
+STARTED_FIELDS = {"n_ctx": "Context", "parallel": "Sequences", "threads": "Threads"}
+"""Labels of the parameters of a server that is started here."""
 
 
 def choose(bench: Workbench, state: ModelState) -> bool:
@@ -51,8 +60,11 @@ def choose(bench: Workbench, state: ModelState) -> bool:
             return _begin(bench, known[name])
         if is_removed:
             _remove(home, name)
-    with st.expander("Add an engine", expanded=not known):
-        return _added(bench, known)
+    managed = state.server if isinstance(state.server, ManagedServer) else None
+    with st.expander("Start one here", expanded=managed is not None):
+        is_begun = _started(bench, managed)
+    with st.expander("Add an engine", expanded=not known and managed is None):
+        return _added(bench, known) or is_begun
 
 
 def _remove(home: Path, name: str) -> None:
@@ -89,7 +101,67 @@ def _added(bench: Workbench, known: Mapping[str, KnownEngine]) -> bool:
     return _begin(bench, engine)
 
 
-def _begin(bench: Workbench, engine: KnownEngine) -> bool:
+def _started(bench: Workbench, now: ManagedServer | None) -> bool:
+    """Draw the servers that can be started here, with their model and parameters; return whether one is being started.
+
+    now: the one that runs.
+    """
+    kind: ManagedKind = st.segmented_control(
+        "Server", MANAGED, default=now.kind if now else MANAGED[0], required=True, key="start_kind"
+    )
+    try:
+        missing = managed_missing(kind)
+        if missing:
+            st.caption(missing)
+            return False
+        files = {path: file for path, file in place.models().items() if not file.is_folder}
+        path = _model_to_start(bench, files, now)
+        if path is None:
+            return False
+        spec = _parameters(kind, files[path], now)
+        needed = estimate(files[path], spec)
+    except EngineError as error:
+        notice(told_of(error, STARTED_FIELDS))
+        return False
+    st.caption(f"Needs {size(needed.total)} of {size(needed.available)} free memory. It ends with the workbench.")
+    if not needed.fits:
+        notice("The model does not fit in memory. Use fewer sequences or a shorter context.")
+    is_asked = st.button("Start", type="primary", disabled=not needed.fits, key="start_server")
+    return is_asked and _begin(bench, ManagedServer(kind, files[path].path, spec))
+
+
+def _model_to_start(bench: Workbench, files: Mapping[str, ModelFile], now: ManagedServer | None) -> str | None:
+    """Draw the GGUF files of the library, that of the model bar preselected; return the chosen one."""
+    labels = place.labels(files)
+    shown = now.path if now else bench.model.path
+    used = readable(shown) if shown else ""
+    return st.selectbox(
+        "Model", list(labels), index=list(labels).index(used) if used in labels else 0, key="start_model",
+        format_func=labels.__getitem__,
+    )  # fmt: skip
+
+
+def _parameters(kind: ManagedKind, file: ModelFile, now: ManagedServer | None) -> PoolSpec:
+    """Draw and return the parameters that a server is started with. Raises ConfigError for values out of range."""
+    usual = now.spec if now and now.path == file.path else default_spec(file)
+    helps = {
+        "n_ctx": f"Tokens per sequence; the model was trained with {file.n_ctx_train:,}",
+        "parallel": "Requests that the server answers at once",
+        "threads": "Empty: all cores",
+    }
+    names = [name for name in STARTED_FIELDS if name != "parallel" or kind == "llama-server"]
+    with st.grid(3, min_column_width=120, gap="small"):
+        values = {
+            name: st.number_input(
+                STARTED_FIELDS[name], value=getattr(usual, name), step=256 if name == "n_ctx" else 1, help=helps[name],
+                placeholder="all cores" if name == "threads" else None, key=f"start_{name}",
+            )
+            for name in names
+        }  # fmt: skip
+    return PoolSpec.from_dict({**usual.to_dict(), "parallel": default_parallel(kind), **values})
+
+
+def _begin(bench: Workbench, engine: ExternalEngine) -> bool:
     try:
         bench.model_manager.connect(engine)
     except EngineError as error:
@@ -109,7 +181,9 @@ def connected(state: ModelState, engine: Engine) -> None:
         state.identity.quantisation,
     ]
     context = f"context {engine.capabilities.n_ctx:,}" if engine.capabilities.n_ctx else "context not reported"
-    st.caption(f"{plain(' · '.join(filter(None, known)))}  \n{plain(engine.model)}  \n{context}")
+    is_ours = isinstance(state.server, ManagedServer)
+    where = f"started here, {counted(engine.threads, 'thread')}" if is_ours else plain(engine.model)
+    st.caption(f"{plain(' · '.join(filter(None, known)))}  \n{where}  \n{context}")
 
 
 def facts(state: ModelState) -> None:

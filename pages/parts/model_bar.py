@@ -5,6 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from engine.backends.managed_programs import ManagedServer
 from engine.errors import ConfigError, EngineError
 from engine.files import expanded_path
 from engine.machine.fingerprint import fingerprint
@@ -60,7 +61,7 @@ def show() -> None:
         engine_choice.connected(state, state.engine)
     elif state.error is not None:
         notice(state.error)
-        if state.name and st.button("Load again" if state.server is None else "Connect again", key="model_again"):
+        if state.name and st.button(_again(state), key="model_again"):
             _load_again(bench)
     else:
         st.caption("No model is loaded.")
@@ -69,11 +70,8 @@ def show() -> None:
         st.button(label, key="model_change", help=told, on_click=_open, args=("picker",))
         if state.engine is not None:
             is_here = state.file is not None
-            st.button(
-                "Eject" if is_here else "Disconnect", key="model_eject", type="tertiary",
-                help="Unload the model" if is_here else "Disconnect from this engine",
-                on_click=bench.model_manager.eject,
-            )  # fmt: skip
+            end, does = _ending(state)
+            st.button(end, key="model_eject", type="tertiary", help=does, on_click=bench.model_manager.eject)
             st.button(
                 "This machine" if is_here else "This engine", key="model_machine", type="tertiary",
                 help="Processor, limits, workers" if is_here else "What this engine supports, page by page",
@@ -86,6 +84,20 @@ def show() -> None:
             _machine(bench, state.engine, state.file)
         case "machine" if state.engine is not None:
             _engine(state)
+
+
+def _again(state: ModelState) -> str:
+    """Return the label of the button that tries again what failed."""
+    if isinstance(state.server, ManagedServer):
+        return "Start again"
+    return "Load again" if state.server is None else "Connect again"
+
+
+def _ending(state: ModelState) -> tuple[str, str]:
+    """Return the label of the button that gives the engine up, and what it does."""
+    if isinstance(state.server, ManagedServer):
+        return "Stop", f"End {state.server.kind}, which runs as long as the workbench"
+    return ("Eject", "Unload the model") if state.server is None else ("Disconnect", "Disconnect from this engine")
 
 
 def _load_again(bench: Workbench) -> None:
@@ -118,6 +130,8 @@ def _loading(bench: Workbench) -> None:
 
 
 def _loading_text(state: ModelState) -> str:
+    if isinstance(state.server, ManagedServer):
+        return f"Starting it with {plain(readable(state.server.path.name))}"
     if state.server is not None:
         return "Connecting and checking what the server supports"
     if state.progress:

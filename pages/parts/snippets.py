@@ -10,6 +10,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.backends.address import is_address
+from engine.backends.connecting import ExternalEngine
 from engine.backends.known import KnownEngine
 from engine.specs import PoolSpec, Sampling
 from engine.workbench.trials import Draft, Message
@@ -17,7 +18,7 @@ from engine.workbench.trials import Draft, Message
 WIDTH = 100
 
 
-def copy_button(draft: Draft, model: str, spec: PoolSpec, server: KnownEngine | None) -> None:
+def copy_button(draft: Draft, model: str, spec: PoolSpec, server: ExternalEngine | None) -> None:
     """Draw a popover with both programs, each with its own copy button."""
     with st.popover("Copy as code", icon=":material/code:", key="lab_copy"):
         in_python, in_shell = st.tabs(["Python", "Shell"])
@@ -48,16 +49,17 @@ def asked_of(messages: Sequence[Message]) -> tuple[str, str] | None:
             return None
 
 
-def as_python(draft: Draft, model: str, spec: PoolSpec, server: KnownEngine | None = None) -> str:
+def as_python(draft: Draft, model: str, spec: PoolSpec, server: ExternalEngine | None = None) -> str:
     """Return a program that runs `draft` through the engine's public API.
 
-    model: path of a model that runs with `spec`; server: the external engine that takes its place, None for none.
+    model: path of a model that runs with `spec`; server: the external engine that takes its place, None for none. One
+    that was started here ends with the workbench, so that a pool runs its model instead.
     """
     options = [f"max_tokens={draft.request.max_tokens}"]
     left_out = ("max_tokens", "generated", "forced", "stages", "watched")  # the last two are recorded for the page
     options += [f"{k}={v!r}" for k, v in draft.request.to_dict().items() if k not in left_out]
     pool = "".join(f", {name}={value!r}" for name, value in spec.to_dict().items())
-    opened = f"Pool({model!r}{pool})" if server is None else _connect(server)
+    opened = _connect(server) if isinstance(server, KnownEngine) else f"Pool({model!r}{pool})"
     lines = [f"from engine import {', '.join(sorted(('Sampling', opened.partition('(')[0])))}", ""]
     if draft.messages:
         lines += [f"messages = {pprint.pformat(list(draft.messages), width=WIDTH, sort_dicts=False)}"]

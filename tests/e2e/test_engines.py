@@ -4,11 +4,13 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import lend_exports
 from tests.e2e.conftest import RUN, Server, has_ended, is_settled, run_opening, running
+from tests.processes import children_with
 from tests.servers import our_server
 
 OpenPage = Callable[[str], Page]
@@ -57,6 +59,30 @@ def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str,
     page.goto(page.url)  # from the history, by its address
     has_ended(page)
     assert_told(page)
+
+
+def test_a_server_is_started_run_and_stopped(server: Server, open_page: OpenPage) -> None:
+    page = open_page(server.url)
+    is_settled(page)
+    page.get_by_role("button", name="Change", exact=True).first.click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_text("External engine").click()
+    dialog.get_by_text("Start one here").click()
+    dialog.get_by_text("llama_cpp.server", exact=True).click()
+    dialog.get_by_role("spinbutton", name="Context").fill("3")
+    dialog.get_by_role("spinbutton", name="Context").press("Enter")
+    expect(dialog.get_by_text("must be a whole number from 16 to")).to_be_visible()
+    dialog.get_by_role("spinbutton", name="Context").fill("256")
+    dialog.get_by_role("spinbutton", name="Context").press("Enter")
+    dialog.get_by_role("button", name="Start", exact=True).click()
+    expect(page.get_by_text("started here")).to_be_visible()
+    is_settled(page)
+    page.get_by_role("button", name=RUN).click()
+    expect(page.get_by_text("answered by llama_cpp.server")).to_be_visible()
+    (process,) = children_with("python_server", psutil.Process(server.process.pid))
+    page.get_by_role("button", name="Stop", exact=True).last.click()
+    expect(page.get_by_text("No model is loaded.", exact=True)).to_be_visible()
+    assert not process.is_running()
 
 
 def assert_told(page: Page) -> None:

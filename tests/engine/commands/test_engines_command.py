@@ -8,6 +8,7 @@ import pytest
 
 from engine import __main__ as shell
 from engine.backends.known import KnownEngine, add_known
+from engine.models import llama_programs
 from tests.engine.backends.fake_server import fake_server
 from tests.processes import free_port
 from tests.servers import our_server
@@ -36,15 +37,27 @@ def test_an_engine_is_added_listed_checked_and_removed(
     assert "Logitbench" in added and "256 tokens" in added and KEY not in added
     listed = json.loads(told(capsys, "list", "--json"))
     known = {"name": "story", "url": address, "model": "story", "api_key_env": "STORY_KEY"}
-    assert listed == {"engines": [known]}
-    assert told(capsys, "list").split() == ["story", address, "story"]
+    assert listed["engines"] == [known]
+    assert told(capsys, "list").split()[:3] == ["story", address, "story"]
     found = json.loads(told(capsys, "check", "story", "--json"))
     assert found["found"]["Candidates"] == "up to 20"
     assert found["found"]["Log-probabilities"] == "of the model itself"
     assert found["found"]["Quantisation"] == "not reported by this server"
     assert found["pages"]["Prompt lab: score a prompt"] == "yes"
     assert "forgotten" in told(capsys, "remove", "story")
-    assert json.loads(told(capsys, "list", "--json")) == {"engines": []}
+    assert json.loads(told(capsys, "list", "--json"))["engines"] == []
+
+
+def test_servers_that_can_be_started_here_are_listed_or_what_they_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(llama_programs, "build_folder", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    managed = json.loads(told(capsys, "list", "--json"))["managed"]
+    assert [one["name"] for one in managed] == ["llama-server", "llama_cpp.server"]
+    assert "make peers" in managed[0]["missing"] and managed[1]["missing"] == ""
+    lines = told(capsys, "list").splitlines()
+    assert "make peers" in lines[1] and "serve --upstream llama_cpp.server" in lines[2]
 
 
 def test_what_cannot_be_used_is_told_and_not_kept(

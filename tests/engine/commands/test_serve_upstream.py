@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from engine.backends.known import KnownEngine, add_known
 from engine.history import History
 from tests.engine.commands.test_serve import lines_of, serving
-from tests.processes import free_port
+from tests.processes import children_with, free_port
 from tests.servers import our_server
 
 pytestmark = pytest.mark.slow
@@ -53,9 +54,26 @@ def test_calls_are_answered_by_the_engine_elsewhere_and_stored(upstream: str, tm
     assert (trial.engine.name, trial.engine.url, trial.label) == ("other desk", upstream, "api")
 
 
+def test_a_server_is_started_and_ended_with_the_api_in_front_of_it(story_model: Path, tmp_path: Path) -> None:
+    port = free_port()
+    words = ("--upstream", "llama_cpp.server", "--model", str(story_model), "--n-ctx", "256", "--threads", "1")
+    with serving(tmp_path, *words, "--port", str(port), "--no-key") as process:
+        lines_of(process)
+        here = f"http://127.0.0.1:{port}"
+        answer = ask(here, "/v1/completions", {"prompt": "Once upon", "max_tokens": 6, "temperature": 0})
+        assert len(answer["choices"][0]["text"]) > 6
+        (server,) = children_with("python_server", psutil.Process(process.pid))
+        process.terminate()
+        process.wait(30)
+    assert not server.is_running()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (("--upstream", "llama_cpp.server", "--parallel", "2"), "one request at a time"),
+        (("--upstream", "llama_cpp.server", "--model", "nothing.gguf"), "nothing.gguf"),
+        (("--upstream", "down", "--model", "nothing.gguf"), "model: set on the server itself"),
         (("--upstream", "nobody"), "no engine 'nobody'"),
         (("--upstream", "down", "--n-ctx", "256"), "set on the server itself"),
         (("--upstream", "down"), "cannot be reached"),

@@ -1,12 +1,14 @@
 """Every engine that the contract is asked of: the pool, with llama.cpp and with transformers in its workers, the fake
-of the tests, and two servers as external engines."""
+of the tests, two servers as external engines, and llama_cpp.server as the workbench starts it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from engine.backends.managed import open_managed
 from engine.calls import connect
 from engine.opening import open_engine
 from engine.protocol import Engine
@@ -47,7 +49,7 @@ def server_of(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> It
         yield address
 
 
-@pytest.fixture(params=["pool", "transformers", "fake", "serve", "llama-server"])
+@pytest.fixture(params=["pool", "transformers", "fake", "serve", "llama-server", "llama_cpp.server"])
 def engine_kind(request: pytest.FixtureRequest) -> str:
     """The kind of engine that is asked."""
     found: str = request.param
@@ -62,6 +64,8 @@ def open_one(engine_kind: str, story_model: Path, story_folder: Path, server_of:
             return lambda spec: open_engine(str(story_model), spec)
         case "transformers":
             return lambda spec: open_engine(str(story_folder), spec)
+        case "llama_cpp.server":
+            return lambda spec: open_managed("llama_cpp.server", str(story_model), replace(spec, parallel=1))
         case "fake":
             return lambda spec: open_fake(str(story_model), spec)
         case server:
@@ -76,10 +80,18 @@ def transformers_engine(story_folder: Path) -> Iterator[Engine]:
         yield opened
 
 
+@pytest.fixture(scope="session")
+def managed_engine(story_model: Path) -> Iterator[Engine]:
+    """One for all tests, as it takes seconds to start; it answers one request at a time."""
+    with open_managed("llama_cpp.server", str(story_model), replace(SPEC, parallel=1)) as opened:
+        yield opened
+
+
 @pytest.fixture
 def engine(engine_kind: str, open_one: Open, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    if engine_kind == "transformers":
-        yield request.getfixturevalue("transformers_engine")
+    shared = {"transformers": "transformers_engine", "llama_cpp.server": "managed_engine"}
+    if engine_kind in shared:
+        yield request.getfixturevalue(shared[engine_kind])
         return
     with open_one(SPEC) as opened:
         yield opened

@@ -23,6 +23,11 @@ def in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, coroutine).result(60)
 
 
+def unusable(engine: Engine) -> list[int] | str:
+    """A prompt whose job ends with an error: an id beyond the vocabulary, or a text beyond the context."""
+    return [len(engine.vocabulary) + 5] if engine.capabilities.has_ids else "long " * 600
+
+
 def test_a_job_can_be_awaited_and_iterated_asynchronously(engine: Engine) -> None:
     async def ask() -> None:
         job = engine.submit("Once upon", Sampling(seed=1), max_tokens=12)
@@ -32,7 +37,7 @@ def test_a_job_can_be_awaited_and_iterated_asynchronously(engine: Engine) -> Non
         several = [engine.submit("Once", max_tokens=3) for _ in range(4)]
         assert [one.id for one in await asyncio.gather(*several)] == [job.id for job in several]
         with pytest.raises(EngineError):
-            await engine.submit([len(engine.vocabulary) + 5], max_tokens=1)
+            await engine.submit(unusable(engine), max_tokens=1)
 
     in_loop(ask())
 
@@ -89,7 +94,7 @@ def test_a_job_shows_its_state(engine: Engine) -> None:
         assert repr(job) in {f"<Job {job.id}: {state}, 0 tokens>" for state in ("waiting", "running")}
     reason = job.result(60).finish_reason
     assert repr(job) == f"<Job {job.id}: {reason}, 1 token>"
-    failed = engine.submit([len(engine.vocabulary) + 5], max_tokens=1)
+    failed = engine.submit(unusable(engine), max_tokens=1)
     error = failed.exception(60)
     assert repr(failed) == f"<Job {failed.id}: {type(error).__name__}>"
 
@@ -113,7 +118,7 @@ def test_a_job_works_where_a_concurrent_future_does(engine: Engine) -> None:
     jobs = [engine.submit("Once", max_tokens=number) for number in (3, 1, 2)]
     assert set(futures.as_completed(jobs, timeout=60)) == set(jobs)
     assert futures.wait(jobs, timeout=60).done == set(jobs)
-    failed = engine.submit([len(engine.vocabulary) + 5], max_tokens=1)
+    failed = engine.submit(unusable(engine), max_tokens=1)
     assert futures.wait([failed], timeout=60, return_when=futures.FIRST_EXCEPTION).done == {failed}
     assert isinstance(failed.exception(0), EngineError)
     assert not any(job.running() or job.cancelled() for job in (*jobs, failed))
@@ -169,8 +174,8 @@ def test_a_callback_may_not_wait_for_the_engine(engine: Engine, way: str) -> Non
     errors = list[EngineError]()
     ended = threading.Event()
     with engine.held():
+        job = engine.submit("Once", max_tokens=1)  # before the other: an engine may have one sequence
         other = engine.submit("Once", never_ending(engine), max_tokens=200)
-        job = engine.submit("Once", max_tokens=1)
 
         def wait(_job: object) -> None:
             try:

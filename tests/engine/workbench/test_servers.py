@@ -127,7 +127,7 @@ def test_a_trial_leaves_and_comes_back_as_json_without_its_address(bench: Workbe
     found = bench.history.trial(trial.id)
     assert found is not None
     text = to_json(found).decode()
-    assert bench.model.server is not None and found.model.path == bench.model.server.url
+    assert isinstance(bench.model.server, KnownEngine) and found.model.path == bench.model.server.url
     assert bench.model.server.url.partition("://")[2] not in text
     (back,) = trials_from_json(text)
     assert back.engine == EngineIdentity("served", "", "logitbench", "model")

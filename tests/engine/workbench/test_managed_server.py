@@ -1,0 +1,69 @@
+"""The workbench with a server that it starts itself: the llama_cpp.server of the installed package."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.backends.managed import ManagedEngine
+from engine.backends.managed_programs import ManagedServer
+from engine.errors import ModelError, PoolClosed
+from engine.history import EngineIdentity
+from engine.models.identity import model_hash
+from engine.settings import Settings
+from engine.specs import PoolSpec, Request, Sampling
+from engine.workbench import Workbench
+from engine.workbench.trials import Draft
+from tests.waiting import until
+
+SPEC = PoolSpec(parallel=1, n_ctx=256, threads=1)
+
+
+@pytest.fixture
+def bench(home: Path) -> Iterator[Workbench]:
+    bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
+    yield bench
+    bench.close()
+
+
+def test_a_trial_is_answered_by_it_and_ejecting_ends_it(bench: Workbench, story_model: Path) -> None:
+    server = ManagedServer("llama_cpp.server", story_model, SPEC)
+    bench.model_manager.connect(server)
+    assert bench.model.name == "llama_cpp.server"
+    until(lambda: not bench.model.is_loading)
+    engine, identity = bench.model.loaded()
+    assert isinstance(engine, ManagedEngine) and bench.model.server == server
+    assert (identity.name, identity.hash) == ("Logitbench Story", model_hash(story_model))
+    draft = Draft("Once upon a time", sampling=Sampling(seed=7), request=Request(max_tokens=8, top_k=10))
+    trial = bench.trials.submit(draft)
+    trial.job.result(60)
+    until(lambda: trial.is_stored)
+    assert bench.history is not None
+    found = bench.history.trial(trial.id)
+    assert found is not None and found.engine == EngineIdentity("llama_cpp.server", "", "llama-cpp-python", "model")
+    last = bench.trials.submit(draft)
+    bench.model_manager.eject()
+    with pytest.raises(PoolClosed):
+        last.job.result(60)
+    assert not psutil.pid_exists(engine.pids[0])
+
+
+def test_one_that_ends_by_itself_is_told_and_started_again(bench: Workbench, story_model: Path) -> None:
+    bench.model_manager.connect(ManagedServer("llama_cpp.server", story_model, SPEC))
+    until(lambda: not bench.model.is_loading)
+    engine, _ = bench.model.loaded()
+    assert isinstance(engine, ManagedEngine)
+    psutil.Process(engine.pids[0]).kill()
+    until(lambda: bench.model.error is not None)
+    assert str(bench.model.error) == ("llama_cpp.server is no longer loaded: llama_cpp.server was killed (SIGKILL).")
+    bench.model_manager.load_again()
+    assert bench.model.is_loading
+    bench.model_manager.eject()
+    until(lambda: not psutil.Process().children())
+
+
+def test_a_model_that_is_missing_is_told(bench: Workbench, tmp_path: Path) -> None:
+    bench.model_manager.connect(ManagedServer("llama_cpp.server", tmp_path / "nothing.gguf", SPEC))
+    until(lambda: not bench.model.is_loading)
+    assert isinstance(bench.model.error, ModelError) and "nothing.gguf" in str(bench.model.error)
