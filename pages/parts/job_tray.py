@@ -20,7 +20,8 @@ HISTORY, MODELS, EMBEDDINGS = "history", "models", "embeddings"
 """Pages on which running tasks can be watched."""
 
 SWEEPS = {
-    "speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "users": "Users", "embedding": "Embeddings"
+    "speed": "Sweep", "settings": "Tuning", "python": "Cost of Python", "engines": "Engines", "users": "Users",
+    "embedding": "Embeddings",
 }  # fmt: skip
 
 

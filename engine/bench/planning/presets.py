@@ -54,7 +54,7 @@ _MINUTE = (
 ENGINES_S = 600.0
 """The same for the plan "engines"."""
 
-_ENGINE_USERS = ((1, 4, 16), (1, 8), (1, 4))
+_ENGINE_USERS = ((1, 4, 16), (1, 16), (1, 8), (1, 4))
 _USERS_S = 5.0, 60.0
 LLAMA_BENCH = "llama-bench"
 _TIMEOUT_SAMPLES = 5
