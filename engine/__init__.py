@@ -9,7 +9,8 @@ Example:
             print(step.text, step.logprob, step.rank)
 """
 
-from engine.calls import complete, complete_file, connect, embed
+from engine.calls import beam_search, complete, complete_file, connect, embed
+from engine.comparing.beams import Beams, BeamSequence, BeamSpec
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import (
@@ -39,6 +40,9 @@ from engine.steps import StepTable, TokenStep
 from engine.vocabulary import Vocabulary
 
 __all__ = [
+    "BeamSequence",
+    "BeamSpec",
+    "Beams",
     "Candidate",
     "Completion",
     "ConfigError",
@@ -69,6 +73,7 @@ __all__ = [
     "Vocabulary",
     "WorkerDied",
     "WorkerInfo",
+    "beam_search",
     "complete",
     "complete_file",
     "connect",

@@ -1,11 +1,13 @@
 """One-line calls: open a pool, use it and close it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from engine.backends.connecting import connect_to
+from engine.comparing.beam_search import find_beams
+from engine.comparing.beams import BeamOptions, Beams, BeamSpec
 from engine.embedding.pool import EmbeddingPool, warn_of_cut
 from engine.embedding.specs import EmbedOptions, EmbedSpec
 from engine.errors import ConfigError
@@ -17,12 +19,16 @@ from engine.models.identity import model_hash
 from engine.models.library import embedded_model
 from engine.pool.pool import Pool
 from engine.results import Completion
-from engine.specs import CompleteOptions, RequestOptions, Sampling
+from engine.specs import CompleteOptions, PoolOptions, RequestOptions, Sampling, given_prompt
 from engine.step_parts import Floats
 from engine.validation import refusing
 
 if TYPE_CHECKING:
     from engine.backends.openai_server import ServerEngine
+
+
+class BeamSearchOptions(PoolOptions, BeamOptions, total=False):
+    """The parameters of PoolSpec and of BeamSpec, as keywords of `beam_search`."""
 
 
 @overload
@@ -104,6 +110,32 @@ def complete_file(
             is_chat=chat or bool(system),
             system=system,
         ).answer(progress)
+
+
+@refusing
+def beam_search(
+    prompt: str | Sequence[int],
+    *,
+    model: str | Path | None = None,
+    pool: "Pool | ServerEngine | None" = None,
+    **options: Unpack[BeamSearchOptions],
+) -> Beams:
+    """Return the best sequences that follow a prompt, text or token ids, as transformers' generate finds them with
+    num_beams and without sampling.
+
+    BeamSpec and PoolSpec document the other parameters. model None: the demonstration model that ships. pool: an open
+    one to use instead of opening `model`, or an engine of `connect` that reports the model's own log-probabilities and
+    takes token ids; with fewer sequences than beams, tokens are computed again. Raises EngineError, ConfigError for an
+    engine that cannot do this.
+    """
+    given: dict[str, Any] = dict(options)
+    spec = BeamSpec(**{name: given.pop(name) for name in BeamOptions.__annotations__ if name in given})
+    if pool is not None and (given or model is not None):
+        raise ConfigError(f"{next(iter(given), 'model')} is a parameter of the pool that is given: open it with that")
+    of_pool = {"parallel": spec.num_beams, **given}
+    with nullcontext(pool) if pool is not None else Pool(model or embedded_model(), **of_pool) as opened:
+        ids = opened.tokenize(prompt) if isinstance(prompt, str) else given_prompt(prompt)
+        return find_beams(opened, [*map(int, ids)], spec)
 
 
 @refusing

@@ -29,6 +29,7 @@ MEASURING = {
 """Commands whose arguments engine.commands.bench_arguments parses."""
 
 OTHERS = {
+    "beams": "find the best continuations of a prompt by beam search",
     "cost": "estimate what a job costs on rented machines",
     "diff": "compare a saved trial's tokens with another model or setting",
     "embed": "embed the texts of a file",

@@ -6,9 +6,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
+from engine.comparing.beams import Beams
 from engine.errors import HistoryError, HistoryLocked
 from engine.exchange.importer import Importer
-from engine.history import INBOX, History, Inbox, ModelIdentity, TrialRecord, has_arrivals, open_to_read, write_inbox
+from engine.history import (
+    INBOX,
+    History,
+    Inbox,
+    ModelIdentity,
+    TrialLabel,
+    TrialRecord,
+    has_arrivals,
+    open_to_read,
+    write_inbox,
+)
 from engine.history.trials import versions
 from engine.jobs import Job
 from engine.models import model_hash
@@ -26,10 +37,12 @@ def keep(
     *,
     prompt: str,
     messages: Sequence[dict[str, str]] = (),
+    beams: Beams | None = None,
 ) -> None:
     """Store a finished job; waits until it is on disk.
 
     created_at: time of submission, timezone-aware. prompt: its text, that of a chat as rendered; messages: of a chat.
+    beams: the beam search whose best sequence the job has.
 
     Raises HistoryError where it cannot be stored; the database is then unchanged.
     """
@@ -44,6 +57,8 @@ def keep(
         model=identity_of(pool),
         versions=versions(pool.spec),
         completion=job.result(),
+        label=TrialLabel.RUN if beams is None else TrialLabel.BEAMS,
+        beams=beams,
     )
     try:
         with owned(settings) as history:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.history.beam_part import beams_from_json, beams_to_json
 from engine.history.checks import stored_time
 from engine.history.trials import EngineIdentity, ModelIdentity, TrialRecord, TrialSummary
 from engine.jsonable import spec_from_dict, spec_to_dict
@@ -58,6 +59,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
         "unknown_fields": list(trial.unknown_fields) or None,
         **_engine_columns(trial.engine),
         "client": trial.client or None,
+        "beams": beams_to_json(trial.beams),
     }
 
 
@@ -91,6 +93,7 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
         unknown_fields=tuple(row["unknown_fields"] or ()),
         engine=_engine_of(row),
         client=row["client"] or "",
+        beams=beams_from_json(row["beams"], steps.vocabulary),
     )
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from engine.comparing.branch_tree import TokenPath, branches_of
 from engine.csv_cells import escaped
+from engine.history.beam_part import BeamPart
 from engine.history.trial_file import TokenizerPart
 from engine.history.trials import TrialRecord
 from engine.jsonable import completion_to_dict, figure, spec_to_dict
@@ -78,6 +79,7 @@ def _trial(trial: TrialRecord) -> dict[str, Any]:
         "unknown_fields": trial.unknown_fields,
         "engine": trial.engine and {**vars(trial.engine), "url": ""},
         "client": trial.client,
+        **({} if trial.beams is None else {"beams": BeamPart.of(trial.beams)}),
         "completion": _object({**completion, **steps}),
         "tokenizer": trial.completion.steps.vocabulary.hash,
     }

@@ -314,6 +314,11 @@ def engines(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute(f"ALTER TABLE trials ADD COLUMN {name} VARCHAR")
 
 
+def beams(connection: duckdb.DuckDBPyConnection) -> None:
+    """Add the beam search whose best sequence a trial is (JSON, see BeamPart); NULL for other trials."""
+    connection.execute("ALTER TABLE trials ADD COLUMN beams VARCHAR")
+
+
 MIGRATIONS: list[Migration] = [
     trials,
     runs,
@@ -326,6 +331,7 @@ MIGRATIONS: list[Migration] = [
     stages,
     saved,
     engines,
+    beams,
 ]
 
 

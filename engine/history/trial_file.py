@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from engine.files import read_regular
+from engine.history.beam_part import BeamPart
 from engine.history.columns import step_rows
 from engine.history.step_checks import checked_steps
 from engine.history.trials import EngineIdentity, ModelIdentity, TrialRecord
@@ -159,6 +160,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
     unknown_fields: tuple[str, ...] = ()
     engine: EnginePart | None = None
     client: str = ""
+    beams: BeamPart | None = None
 
     @classmethod
     def of(cls, trial: TrialRecord, **further: Any) -> Self:
@@ -185,6 +187,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
             unknown_fields=trial.unknown_fields,
             engine=EnginePart.of(trial.engine),
             client=trial.client,
+            beams=BeamPart.of(trial.beams),
             **further,
         )
 
@@ -221,6 +224,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
             unknown_fields=self.unknown_fields,
             engine=None if self.engine is None else self.engine.read(),
             client=self.client,
+            beams=None if self.beams is None else self.beams.read(steps.vocabulary),
         )
 
 

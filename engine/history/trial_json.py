@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from engine.files import decoded_json
+from engine.history.beam_part import BeamPart
 from engine.history.columns import step_rows
 from engine.history.export import FAMILY_FORMAT, TRIAL_FORMAT, VERSION
 from engine.history.families import MOST_MEMBERS
@@ -119,6 +120,7 @@ class _Trial(Part, frozen=True, kw_only=True):
     tokenizer: str
     engine: EnginePart | None = None
     client: str = ""
+    beams: BeamPart | None = None
 
     def read(self, tokenizers: dict[str, Vocabulary]) -> TrialRecord:
         if self.tokenizer not in tokenizers:

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import get_args
 
+from engine.comparing.beams import Beams
 from engine.errors import ConfigError
 from engine.history.checks import checked_time
 from engine.protocol import LogprobsOf
@@ -69,6 +70,7 @@ class TrialLabel(StrEnum):
     TURN = "turn"
     EDIT = "edit"
     SCORE = "score"
+    BEAMS = "beams"
     COMPARED = "compared"
     RECORDED = "recorded"
     LOG = "log"
@@ -82,7 +84,7 @@ class TrialRecord:
     id is a UUIDv7 as text, created_at has a time zone. messages are empty in completion mode. parent: the trial that
     this one continues or regenerates, or whose chat it takes further or changes. label: see TrialLabel. unknown_fields:
     names of the fields of an API call that were ignored. engine: the external engine that answered, None for a pool.
-    client: who asked, for a call of the API.
+    client: who asked, for a call of the API. beams: the beam search whose best sequence this is, None for other trials.
     Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """
 
@@ -101,6 +103,7 @@ class TrialRecord:
     unknown_fields: tuple[str, ...] = ()
     engine: EngineIdentity | None = None
     client: str = ""
+    beams: Beams | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("id", "parent"):

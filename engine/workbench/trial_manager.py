@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+from engine.comparing.beam_search import GREEDY
+from engine.comparing.beams import Beams
 from engine.errors import ConfigError, HistoryError
 from engine.history import History, TrialLabel, TrialSummary
 from engine.history.trial_file import read_trial
@@ -151,6 +153,17 @@ class TrialManager:
         request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
         return self.submit(replace(draft, request=request), TrialLabel.SCORE, after=after)
 
+    def keep_beams(self, draft: Draft, prompt_ids: Sequence[int], beams: Beams, trial_id: str) -> LiveTrial:
+        """Start a trial with this id, whose tokens are the best sequence of a beam search; the model adds none.
+
+        prompt_ids: of the prompt of `draft` that was searched from.
+        """
+        ids = beams.sequences[0].ids
+        request = replace(draft.request, max_tokens=beams.spec.max_new_tokens, stop=(), prompt_logprobs=False)
+        draft = replace(draft, sampling=GREEDY, request=request)
+        prompt = [*prompt_ids, *ids]
+        return self._start(draft, prompt, forced=len(ids), label=TrialLabel.BEAMS, trial_id=trial_id, beams=beams)
+
     def stop(self, trial: Trial) -> None:
         """Stop a trial at the next decode step; no effect where it has ended."""
         if isinstance(trial, LiveTrial):
@@ -194,6 +207,8 @@ class TrialManager:
         label: str = "",
         parent: str | None = None,
         origin: Origin | None = None,
+        trial_id: str | None = None,
+        beams: Beams | None = None,
     ) -> LiveTrial:
         """Submit a job and register it as a trial; a call or a batch only while no benchmark runs.
 
@@ -220,6 +235,7 @@ class TrialManager:
                 reuse_prefix=draft.request.reuse_prefix,
                 generated=num_before,
                 forced=forced,
+                job_id=trial_id,
                 origin=origin,
             )
         except BaseException:
@@ -235,6 +251,7 @@ class TrialManager:
             label=label,
             parent=parent,
             engine=state.answering,
+            beams=beams,
         )
         with self._lock:
             self._forget_old()

@@ -53,4 +53,5 @@ def record_of(trial: Trial) -> TrialRecord:
         unknown_fields=draft.unknown_fields,
         engine=trial.engine,
         client=trial.client,
+        beams=trial.beams,
     )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 from engine.backends.dialects import NOT_REPORTED, gives_ids
 from engine.chat_options import ChatOptions
+from engine.comparing.beams import Beams
 from engine.errors import EngineError
 from engine.history import EngineIdentity, ModelIdentity, TrialRecord
 from engine.jobs import Job
@@ -44,8 +45,9 @@ class Trial(ABC):
     """Base of running and stored trials; counts are in tokens, times in seconds.
 
     `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, turn, edit,
-    score, compared, log or recorded), `parent` the id of the trial that it derives from, `engine` the external engine
-    that answered, None for a pool of this machine, `client` who asked, for a call of the API.
+    score, beams, compared, log or recorded), `parent` the id of the trial that it derives from, `engine` the external
+    engine that answered, None for a pool of this machine, `client` who asked, for a call of the API, `beams` the beam
+    search whose best sequence it is, None for other trials.
     """
 
     id: str
@@ -57,6 +59,7 @@ class Trial(ABC):
     pool: PoolSpec
     engine: EngineIdentity | None = None
     client = ""
+    beams: Beams | None = None
     has_neighbours = False
 
     @property
@@ -176,7 +179,7 @@ class StoredTrial(Trial):
         self.id, self.created_at = record.id, record.created_at
         self.label, self.parent = record.label, record.parent
         self.model, self.pool, self.engine = record.model, record.pool, record.engine
-        self.client = record.client
+        self.client, self.beams = record.client, record.beams
         self.draft = Draft(
             record.prompt, record.messages, record.sampling, record.request, unknown_fields=record.unknown_fields
         )
@@ -251,8 +254,9 @@ class LiveTrial(Trial):
         label: str = "",
         parent: str | None = None,
         engine: EngineIdentity | None = None,
+        beams: Beams | None = None,
     ) -> None:
-        self.engine, self.client = engine, job.origin.client
+        self.engine, self.client, self.beams = engine, job.origin.client, beams
         self.id, self.created_at = job.id, created_at
         self.draft, self.label, self.pool, self.model = draft, label, pool, model
         self.parent = before.trial_id if before else parent

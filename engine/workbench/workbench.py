@@ -16,6 +16,7 @@ from engine.settings import Settings
 from engine.shutdown import close_all
 from engine.vocabulary import Vocabulary
 from engine.workbench.backend_manager import BackendManager
+from engine.workbench.beam_manager import BeamManager
 from engine.workbench.bench_manager import BenchManager
 from engine.workbench.branching import Branching
 from engine.workbench.comparison_manager import ComparisonManager
@@ -70,6 +71,7 @@ class Workbench:
         self.branching = Branching(self.trials, self.kept)
         self.conversations = Conversations(self.trials, self.kept)
         self.probable = ProbableManager(self.trials, self.machine)
+        self.beams = BeamManager(self.model_manager, self.trials, self.machine)
         self.words = WordWatcher(self.trials, self.machine)
         self.replays = ReplayManager(self.model_manager, self.machine, open_engine)
         self.diffs = DiffManager(settings, self.machine)
@@ -127,8 +129,8 @@ class Workbench:
             self.machine.close()
             parts = (
                 self.importing, self.importer, self.files, self.load_order, self.backends, self.cards, self.bench,
-                self.compare, self.probable, self.replays, self.diffs, self.trials, self.tokenizer, self.meaning,
-                self.embedding, self.model_manager,
+                self.compare, self.probable, self.beams, self.replays, self.diffs, self.trials, self.tokenizer,
+                self.meaning, self.embedding, self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:

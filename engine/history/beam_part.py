@@ -1,0 +1,62 @@
+"""Beam search of a trial, as the history, trial files and JSON have it."""
+
+from typing import Annotated, Any, Self
+
+import msgspec
+
+from engine.comparing.beams import MOST_BEAMS, MOST_NODES, BeamEnd, Beams, BeamSpec
+from engine.jsonable import spec_from_dict, spec_to_dict
+from engine.vocabulary import Vocabulary
+
+Whole = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+
+
+class EndPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Complete sequence: the node of its last token, and its score."""
+
+    node: Whole
+    score: float
+
+
+class BeamPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Serialised Beams; `spec` has all values of the BeamSpec by name."""
+
+    spec: dict[str, Any]
+    parents: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_NODES)]
+    ids: Annotated[tuple[Whole, ...], msgspec.Meta(max_length=MOST_NODES)]
+    logprobs: Annotated[tuple[float, ...], msgspec.Meta(max_length=MOST_NODES)]
+    ends: Annotated[tuple[EndPart, ...], msgspec.Meta(max_length=MOST_BEAMS)]
+    num_computed: Whole
+    num_least: Whole
+
+    @classmethod
+    def of(cls, beams: Beams | None) -> Self | None:
+        """Return the part for a beam search, None for none."""
+        if beams is None:
+            return None
+        ends = tuple(EndPart(*end) for end in beams.ends)
+        counts = beams.num_computed, beams.num_least
+        return cls(spec_to_dict(beams.spec), beams.parents, beams.ids, beams.logprobs, ends, *counts)
+
+    def read(self, vocabulary: Vocabulary) -> Beams:
+        """Return the beam search. Raises ConfigError for one that no search makes."""
+        return Beams(
+            spec_from_dict(BeamSpec, self.spec),
+            self.parents,
+            self.ids,
+            self.logprobs,
+            tuple(BeamEnd(end.node, end.score) for end in self.ends),
+            self.num_computed,
+            self.num_least,
+            vocabulary,
+        )
+
+
+def beams_to_json(beams: Beams | None) -> str | None:
+    """Return a beam search as the history's column has it, None for none."""
+    return None if beams is None else msgspec.json.encode(BeamPart.of(beams)).decode()
+
+
+def beams_from_json(column: str | None, vocabulary: Vocabulary) -> Beams | None:
+    """Return the beam search of the history's column. Raises ValueError for another content."""
+    return None if column is None else msgspec.json.decode(column, type=BeamPart).read(vocabulary)

@@ -1,0 +1,109 @@
+"""Beam search of the workbench: its best sequence is a trial, which the history, exports and imports have whole."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from engine.comparing.beam_search import find_beams
+from engine.comparing.beams import BeamSpec
+from engine.errors import ConfigError
+from engine.history import TrialLabel
+from engine.history.export import to_json
+from engine.history.trial_file import trial_bytes, trial_from_bytes
+from engine.history.trial_json import trials_from_json
+from engine.specs import Request, Sampling
+from engine.workbench import Workbench
+from engine.workbench.beam_manager import BeamTask
+from engine.workbench.trial_records import record_of
+from engine.workbench.trials import Draft, StoredTrial
+from tests.engine.workbench.test_workbench import opened
+from tests.waiting import until
+
+DRAFT = Draft("Once upon a time", sampling=Sampling(temperature=1.5, seed=3), request=Request(max_tokens=64, top_k=5))
+SPEC = BeamSpec(num_beams=3, max_new_tokens=10, num_return_sequences=2)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    bench = opened(tmp_path_factory.mktemp("home"))
+    until(lambda: bench.model.engine, within_s=30)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture(scope="module")
+def task(bench: Workbench) -> BeamTask:
+    task = bench.beams.find(DRAFT, SPEC)
+    task.result(60)
+    return task
+
+
+def test_the_trial_has_the_best_sequence_with_its_exact_figures(bench: Workbench, task: BeamTask) -> None:
+    trial = task.result()
+    engine, _ = bench.model.loaded()
+    found = find_beams(engine, engine.tokenize(DRAFT.prompt), SPEC)
+    assert trial.id == task.trial_id and trial.label == TrialLabel.BEAMS
+    assert trial.beams is not None and trial.beams.ids == found.ids and len(trial.beams.sequences) == 2
+    best = found.sequences[0]
+    assert trial.prompt_ids == tuple(engine.tokenize(DRAFT.prompt))
+    assert tuple(trial.steps.ids) == best.ids
+    assert [step.logprob for step in trial.steps] == pytest.approx(best.logprobs, abs=1e-3)
+    assert trial.completion is not None and trial.completion.text == best.text
+    assert trial.steps.k == 5 and trial.draft.sampling == Sampling(temperature=0.0)
+
+
+def test_the_history_and_every_export_have_the_whole_search(bench: Workbench, task: BeamTask) -> None:
+    trial = task.result()
+    until(lambda: trial.is_stored)
+    assert bench.history is not None
+    stored = bench.history.trial(trial.id)
+    assert stored is not None and stored.beams == trial.beams
+    assert StoredTrial(stored).beams == trial.beams
+    record = record_of(trial)
+    assert trial_from_bytes(trial_bytes(record)).beams == trial.beams
+    exported = to_json(record)
+    (read,) = trials_from_json(exported.decode())
+    assert read.beams == trial.beams and read.beams is not None
+    assert read.beams.sequences[0].text == read.completion.text
+    told = msgspec.json.decode(exported)["beams"]
+    assert told["spec"]["num_beams"] == 3 and len(told["parents"]) == len(told["ids"]) == len(told["logprobs"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("parents", [5]), ("ids", [1 << 30]), ("ends", []), ("ends", [{"node": 99, "score": 0.0}]),
+        ("spec", {"beams": 1}), ("num_computed", -1), ("text", "no such field"),
+    ],
+)  # fmt: skip
+def test_a_file_with_a_search_that_is_none_is_refused(task: BeamTask, name: str, value: Any) -> None:
+    exported = msgspec.json.decode(to_json(record_of(task.result())))
+    exported["beams"][name] = value
+    with pytest.raises(ValueError):
+        trials_from_json(msgspec.json.encode(exported).decode())
+
+
+def test_another_trial_has_no_beams(bench: Workbench, task: BeamTask) -> None:
+    branch = bench.trials.branch(task.result(), 0, task.result().steps.ids[:4], num_tokens=2)
+    assert branch.job.result(60) and branch.beams is None and branch.parent == task.trial_id
+    exported = msgspec.json.decode(to_json(record_of(branch)))
+    assert "beams" not in exported
+
+
+def test_a_search_can_be_stopped_and_leaves_no_trial_and_no_job(bench: Workbench) -> None:
+    engine, _ = bench.model.loaded()
+    task = bench.beams.find(DRAFT, BeamSpec(num_beams=8, max_new_tokens=200))
+    with pytest.raises(ConfigError, match="still running"):
+        bench.beams.find(DRAFT, SPEC)
+    bench.beams.stop()
+    assert task.wait(10) and task.state == "stopped"
+    until(lambda: engine.num_open == 0, "a job is left behind")
+    assert bench.trials.watch(task.trial_id) is None
+
+
+def test_a_prompt_that_cannot_be_searched_from(bench: Workbench) -> None:
+    task = bench.beams.find(replace(DRAFT, prompt="once " * 600), SPEC)
+    assert task.wait(30) and "max_new_tokens = 10" in str(task.error)
