@@ -1,20 +1,17 @@
 """Trial manager: running trials, ended ones that are still in memory, and stored ones, all found by id."""
 
-import logging
 import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
 
 from engine.comparing.beam_search import GREEDY
 from engine.comparing.beams import Beams
-from engine.errors import ConfigError, HistoryError
-from engine.history import History, TrialLabel, TrialSummary
+from engine.errors import ConfigError
+from engine.history import TrialLabel, TrialSummary
 from engine.history.trial_file import read_trial
 from engine.llama.frozen import Flip, Resampler
 from engine.models.library import shipped
@@ -27,11 +24,9 @@ from engine.workbench.machine_lease import Lease, MachineLease
 from engine.workbench.model_manager import ModelManager
 from engine.workbench.resampling import SampledAgain, flips, sample_again
 from engine.workbench.semantic_index import SemanticIndex
-from engine.workbench.trial_records import is_stepped_over, record_of, summary_of
+from engine.workbench.trial_keeping import TrialKeeping
+from engine.workbench.trial_records import is_stepped_over, summary_of
 from engine.workbench.trials import Beginning, Draft, LiveTrial, StoredTrial, Trial
-from engine.workbench.unsaved_calls import UnsavedCalls
-
-log = logging.getLogger(__name__)
 
 KEPT_S, API_KEPT_S = 600, 30
 FORGET_EVERY_S = 1.0
@@ -50,7 +45,8 @@ class TrialManager:
     def __init__(
         self, model_manager: ModelManager, kept: HistoryManager, meaning: SemanticIndex, machine: MachineLease
     ) -> None:
-        self._model_manager, self._kept, self._meaning, self._machine = model_manager, kept, meaning, machine
+        self._model_manager, self._kept, self._machine = model_manager, kept, machine
+        self._keeping = TrialKeeping(kept, meaning, self._drop)
         self._lock = threading.Lock()
         self._resampler = Resampler()
         self._trials: dict[str, LiveTrial] = {}
@@ -58,7 +54,6 @@ class TrialManager:
         self._forgot_at = 0.0
         self._read: dict[str, StoredTrial] = {}
         self._bin: dict[str, LiveTrial] = {}
-        self._unsaved, self._has_given_up = UnsavedCalls(), False
         self._recorded: StoredTrial | None = None
 
     def submit(
@@ -268,55 +263,12 @@ class TrialManager:
         trial.end()
         with self._lock:
             del self._running[trial.id]
-        if not trial.draft.is_kept or trial.completion is None:
-            return
-        history = self._kept.history
-        if history is None:
-            self._keep_later(trial)
-            return
-        try:
-            history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
-        except HistoryError as error:
-            self._kept.failed(error)
-            self._keep_later(trial)
+        if trial.draft.is_kept and trial.completion is not None:
+            self._keeping.keep(trial)
 
-    def _stored(self, trial: LiveTrial, done: "Future[Any]") -> None:
-        error = done.exception()
-        trial.is_stored = error is None
-        self._meaning.wake()
-        if trial.is_stored:
-            self._kept.worked()
-        elif isinstance(error, HistoryError):
-            self._kept.failed(error)
-            self._keep_later(trial)
-
-    def _keep_later(self, trial: LiveTrial) -> None:
-        def keep(history: History) -> None:
-            if not history.restore(trial.id):  # unless another owner of the history has stored it
-                history.record(record_of(trial), is_urgent=True).result()
-            trial.is_stored = True
-            self._unsaved.remove(trial.id)
-            self._meaning.wake()
-
-        def handed_over() -> None:
-            trial.is_stored = True
-            self._unsaved.remove(trial.id)
-
-        if trial.label != TrialLabel.API:
-            self._kept.write_later(trial.id, keep, lambda: record_of(trial))
-            return
-        self._kept.write_later(trial.id, keep, lambda: record_of(trial), handed_over)
-        for id in self._unsaved.add(trial):
-            self._give_up(id)
-
-    def _give_up(self, id: str) -> None:
-        """Drop an unsaved call for which there is no room."""
-        self._kept.forget(id)
+    def _drop(self, trial_id: str) -> None:
         with self._lock:
-            self._trials.pop(id, None)
-        if not self._has_given_up:
-            self._has_given_up = True
-            log.warning("Calls of the API are given up, the oldest first: %s", self._kept.error)
+            self._trials.pop(trial_id, None)
 
     def _forget_old(self) -> None:
         """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored.
@@ -420,8 +372,7 @@ class TrialManager:
             self._read.pop(trial_id, None)
             if live is not None:
                 self._bin[trial_id] = live
-        self._kept.forget(trial_id)
-        self._unsaved.remove(trial_id)
+        self._keeping.forget(trial_id)
         if history is not None:
             history.delete(trial_id)
 
@@ -432,7 +383,7 @@ class TrialManager:
             if live is not None:
                 self._trials[trial_id] = live
         if live is not None and live.draft.is_kept and live.completion is not None and not live.is_stored:
-            self._keep_later(live)
+            self._keeping.keep_later(live)
         history = self._kept.history
         if history is not None:
             history.restore(trial_id)
