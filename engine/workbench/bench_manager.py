@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.baselines.llama_bench_program import build_llama_bench
-from engine.bench.measurement.ceiling import ceiling_key, prefill_ceiling
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
@@ -20,10 +19,9 @@ from engine.errors import ConfigError, HistoryError
 from engine.exchange import llama_bench_files as exchange
 from engine.exchange.importer import Importer
 from engine.history import History, run_bytes
-from engine.machine.fingerprint import fingerprint, fingerprint_hash
-from engine.machine.limits import Limits, measure_limits
+from engine.machine.limits import Limits
 from engine.machine.quietness import QuietMeter, Quietness, wait_for_quiet
-from engine.models import model_hash, read_model
+from engine.models import model_hash
 from engine.models.synthetic import write_synthetic
 from engine.reference import reference_run
 from engine.runs import RunRecord, RunSummary
@@ -35,6 +33,7 @@ from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.bench_run import BenchRun, Running
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import Kind, MachineLease
+from engine.workbench.machine_limits import MachineLimits
 from engine.workbench.model_manager import ModelManager
 
 POLL_S = 0.05
@@ -64,7 +63,7 @@ class BenchManager:
         self.background = TaskRunner[Task[object]]()
         self._meter = QuietMeter()
         self._unkept: dict[str, RunRecord] = {}
-        self._limits: Limits | None = None
+        self._limits = MachineLimits(kept)
 
     # the running benchmark
 
@@ -366,11 +365,11 @@ class BenchManager:
 
     def limits(self) -> Limits | None:
         """Return the measured limits of this machine, or None if they have not been measured."""
-        history = self._kept.history
-        if self._limits is None and history is not None:
-            found = history.runs.limits(fingerprint_hash(fingerprint()))
-            self._limits = Limits.from_dict(found) if found else None
-        return self._limits
+        return self._limits.known()
+
+    def known_limits(self, on_progress: Callable[[float], object]) -> Limits:
+        """Return the limits of this machine, as `MachineLimits.measured`."""
+        return self._limits.measured(on_progress)
 
     def measure_limits(self, model: str = "", num_prompt: int = 512) -> None:
         """Measure the machine's limits in the background, where not known yet (a few seconds), and save them.
@@ -379,31 +378,8 @@ class BenchManager:
         tokens: 10 to 60 seconds more. Raises ConfigError while another preparation or other work runs.
         """
         self._prepare(
-            "Measuring this machine", "measurement", lambda task: self._measure_limits(model, num_prompt, task.update)
+            "Measuring this machine", "measurement", lambda task: self._limits.measure(model, num_prompt, task.update)
         )
-
-    def known_limits(self, on_progress: Callable[[float], object]) -> Limits:
-        """Return the limits of this machine, measured first where they are not known; `on_progress` gets 0 to 1.
-
-        Takes a few seconds. The caller has exclusive use of the machine. Raises HistoryError where they cannot be read
-        or saved.
-        """
-        known = self.limits()
-        return known if known is not None else self._save_limits(measure_limits(on_progress=on_progress))
-
-    def _measure_limits(self, model: str, num_prompt: int, tell: Callable[[float], None]) -> None:
-        limits = self.known_limits(lambda share: tell(0.3 * share if model else share))
-        if model:
-            file = read_model(Path(model))
-            best = prefill_ceiling(file, num_prompt, lambda share: tell(0.3 + 0.7 * share))
-            self._save_limits(limits.with_prefill(ceiling_key(file, num_prompt), best))
-
-    def _save_limits(self, limits: Limits) -> Limits:
-        self._limits = limits
-        history = self._kept.history
-        if history is not None:
-            history.runs.save_limits(limits.machine_hash, limits.to_dict())
-        return limits
 
 
 def _samples_csv(run: RunRecord) -> bytes:

@@ -15,7 +15,7 @@ from engine.bench.running.session import Session
 from engine.errors import ConfigError, PoolClosed
 from engine.settings import Settings
 from engine.tasks import Task, TaskRunner
-from engine.workbench import Workbench, backend_manager, bench_manager, load_order_manager, machine_lease
+from engine.workbench import Workbench, backend_manager, load_order_manager, machine_lease, machine_limits
 from engine.workbench.machine_lease import Kind, Lease, MachineBusy, MachineLease
 from tests.waiting import until
 
@@ -207,7 +207,7 @@ def test_of_all_measurements_of_a_workbench_that_begin_at_once_one_does(
     for place, name in (
         (load_order_manager, "measure_load_order"),
         (backend_manager, "measure_backends"),
-        (bench_manager, "measure_limits"),
+        (machine_limits, "measure_limits"),
     ):
         monkeypatch.setattr(place, name, measure)
     monkeypatch.setattr(Session, "run", measure)
