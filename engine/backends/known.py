@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from engine.backends.address import MOST_CHARACTERS, checked_address, checked_variable, is_address
+from engine.backends.managed_programs import MANAGED
 from engine.errors import ConfigError, quoted
 from engine.files import decoded_json, read_regular, write_private
 from engine.units import counted
@@ -70,6 +71,8 @@ def find_known(home: Path, name: str) -> KnownEngine:
 def check_new(home: Path, name: str) -> tuple[KnownEngine, ...]:
     """Return the known engines. Raises ConfigError where one of this name cannot be added: as add_known."""
     known = read_known(home)
+    if name in MANAGED:
+        raise ConfigError(f"name = {quoted(name)}: is that of a server that is started here; choose another name")
     if any(one.name == name for one in known):
         raise ConfigError(f"There is an engine {quoted(name)} already: remove it first, or choose another name")
     if len(known) >= MOST_ENGINES:
@@ -78,7 +81,11 @@ def check_new(home: Path, name: str) -> tuple[KnownEngine, ...]:
 
 
 def add_known(home: Path, engine: KnownEngine) -> None:
-    """Keep an engine. Raises ConfigError for a name that is taken, too many engines, a file that cannot be written."""
+    """Keep an engine.
+
+    Raises ConfigError for a name that is taken or that of a managed server, too many engines, and a file that cannot be
+    written.
+    """
     with _locked(home):
         _write(home, [*check_new(home, engine.name), engine])
 

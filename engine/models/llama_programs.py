@@ -14,13 +14,15 @@ def find_program(name: str) -> Path | None:
     """Return the program that its setting names (LOGITBENCH_LLAMA_BENCH for llama-bench), else the one built by the
     workbench, else the one in PATH, else None.
 
-    Raises ConfigError for malformed settings, and where the named program does not exist.
+    Raises ConfigError for malformed settings, and where the named program does not exist or may not be executed.
     """
     setting = name.replace("-", "_")
     named: Path | None = getattr(Settings.from_environment(), setting)
     if named is not None:
         if not named.is_file():
             raise ConfigError(f"{PREFIX}{setting.upper()} = {str(named)!r}: there is no such program")
+        if not os.access(named, os.X_OK):
+            raise ConfigError(f"{PREFIX}{setting.upper()} = {str(named)!r}: this file may not be executed")
         return named
     built, found = built_program(name), shutil.which(name)
     if built.is_file():

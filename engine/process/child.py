@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
@@ -225,9 +226,13 @@ def huge_pages() -> dict[str, str]:
 
 
 def log_tail(log: IO[Any]) -> str:
-    """Return the tail of an open log, worded as the end of a sentence; empty if nothing was written."""
+    """Return the tail of an open log, worded as the end of a sentence; empty if nothing was written.
+
+    Control characters are left out, but for line breaks and tabs: a child also logs text of the files that it reads.
+    """
     size = os.fstat(log.fileno()).st_size
-    words = os.pread(log.fileno(), _LONGEST_TAIL, max(0, size - _LONGEST_TAIL)).decode("utf-8", "replace").strip()
+    tail = os.pread(log.fileno(), _LONGEST_TAIL, max(0, size - _LONGEST_TAIL)).decode("utf-8", "replace")
+    words = "".join(mark for mark in tail if mark in "\n\t" or unicodedata.category(mark) != "Cc").strip()
     return f"{LOG_TAIL}\n{words}" if words else ""
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.backends.known import FILE, KnownEngine, add_known, find_known, read_known, remove_known
+from engine.backends.managed_programs import MANAGED
 from engine.errors import ConfigError
 from engine.opening import open_engine
 from engine.specs import PoolSpec
@@ -110,3 +111,10 @@ def test_engines_that_are_added_and_removed_at_the_same_time_are_all_kept(home: 
     for thread in threads:
         thread.join()
     assert sorted(one.name for one in read_known(home)) == [f"new {n}" for n in range(8)]
+
+
+@pytest.mark.parametrize("name", MANAGED)
+def test_the_name_of_a_server_that_is_started_here_is_taken(home: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="started here"):
+        add_known(home, KnownEngine(name=name, url="http://other"))
+    assert read_known(home) == ()

@@ -172,6 +172,9 @@ def test_a_missing_program_is_told_with_the_way_to_get_it(
     monkeypatch.setenv("LOGITBENCH_LLAMA_SERVER", str(tmp_path / "nothing"))
     with pytest.raises(ConfigError, match="there is no such program"):
         managed_missing("llama-server")
+    (tmp_path / "nothing").touch(0o644)
+    with pytest.raises(ConfigError, match="may not be executed"):
+        managed_missing("llama-server")
 
 
 def test_a_program_that_ends_at_once_is_told_with_its_last_words(story_model: Path, program: Path) -> None:

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import ConfigError, EngineError, LimitExceeded, ProgramFailed, WorkerDied
-from engine.process.child import Child
+from engine.process.child import Child, log_tail
 from engine.process.limits import Limits
 from engine.process.program import Program, Service
 from tests.waiting import until
@@ -178,6 +181,16 @@ def test_a_program_that_cannot_start_says_why() -> None:
     with pytest.raises(WorkerDied, match=r"(?s)exited with status 1.*ModuleNotFoundError"):
         program.ask(None, WITHIN_S)
     program.close()
+
+
+@given(st.binary(max_size=200))
+def test_a_log_says_its_words_without_control_characters(written: bytes) -> None:
+    with tempfile.TemporaryFile() as log:
+        log.write(b"\x1b[31mthe reason\x07\n" + written)
+        log.flush()
+        tail = log_tail(log)
+    assert "[31mthe reason\n" in tail + "\n"
+    assert not any(unicodedata.category(mark) == "Cc" for mark in tail if mark not in "\n\t")
 
 
 def test_a_service_answers_after_every_death(service: Service) -> None:
