@@ -119,6 +119,7 @@ class ManagedEngine(ServerEngine):
         self.spec, self.threads, self.startup = spec, spec.threads or 1, startup
         self.pids = [process.pid]
         self._process = process
+        weakref.finalize(self, process.stop)
         threading.Thread(
             target=_watch, args=(process, weakref.ref(self)), name="logitbench-server-watch", daemon=True
         ).start()

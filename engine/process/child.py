@@ -140,8 +140,8 @@ class Child:
     def shorten_log(self) -> None:
         """Cut a log of more than 1 MiB down to its tail, for a child that logs as long as it runs."""
         with self._closing:
-            if not self._log.closed and os.fstat(self._log.fileno()).st_size > _MOST_LOG_BYTES:
-                size = os.fstat(self._log.fileno()).st_size
+            size = 0 if self._log.closed else os.fstat(self._log.fileno()).st_size
+            if size > _MOST_LOG_BYTES:
                 tail = os.pread(self._log.fileno(), _LONGEST_TAIL, size - _LONGEST_TAIL)
                 os.ftruncate(self._log.fileno(), 0)
                 os.write(self._log.fileno(), tail)

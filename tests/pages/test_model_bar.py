@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from engine.models import read_model
+from engine.models import llama_programs, read_model
 from engine.units import quantity
 from engine.workbench import Workbench
-from pages.parts.model_bar import phase_text, threads_text
+from pages.parts.model_bar import ELSEWHERE, phase_text, threads_text
 from pages.parts.plain import plain
 from tests.pages.app import frame
 from tests.waiting import until
@@ -114,6 +114,27 @@ def test_a_dialog_stays_open_while_the_page_runs_again(bench: Workbench, folder:
     at.button(key="model_machine").click().run()
     assert not [box for box in at.selectbox if box.key == "pick_file"]
     assert "process" in at.dataframe[-1].value
+
+
+def test_a_server_that_can_be_started_here_has_its_parameters_and_a_missing_one_the_way_to_get_it(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_programs, "build_folder", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    at = frame().run()
+    at.button(key="model_change").click().run()
+    at.segmented_control(key="pick_source").set_value(ELSEWHERE).run()
+    assert not at.exception, at.exception
+    assert any("run `make peers`" in one.value for one in at.caption)
+    assert not [button for button in at.button if button.key == "start_server"]
+    at.segmented_control(key="start_kind").set_value("llama_cpp.server").run()
+    assert not at.exception, at.exception
+    fields = [one.key for one in at.number_input if (one.key or "").startswith("start_")]
+    assert fields == ["start_n_ctx", "start_threads"], "it answers one request at a time"
+    assert not at.button(key="start_server").disabled
+    at.number_input(key="start_n_ctx").set_value(3).run()
+    assert any(plain("Context = 3: must be a whole number from 16 to") in one.value for one in at.error)
+    assert not [button for button in at.button if button.key == "start_server"]
 
 
 def test_a_model_that_ended_by_itself_is_said_and_loaded_again(bench: Workbench) -> None:

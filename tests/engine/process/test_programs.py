@@ -327,6 +327,20 @@ def test_children_keep_no_descriptors_of_each_other() -> None:
     second.close()
 
 
+def test_a_long_log_is_cut_to_its_tail_and_goes_on() -> None:
+    program = Program(MODULE, does="answers")
+    child = program._child
+    for text in (*["a line\n" * 50_000] * 4, "the last line\n"):
+        program.ask({"do": "log", "text": text})
+    child.shorten_log()
+    assert child._log.seek(0, os.SEEK_END) < 10_000
+    program.ask({"do": "log", "text": "one more\n"})
+    assert child.log_tail().endswith("a line\nthe last line\none more")
+    child.shorten_log()  # short as it is
+    program.close()
+    assert child.log_tail().endswith("one more")
+
+
 def test_a_child_that_does_not_hang_up_is_killed() -> None:
     child = Child(MODULE)
     os.kill(child.pid, signal.SIGSTOP)
