@@ -24,6 +24,7 @@ class ServerLoop:
         self._loop = asyncio.new_event_loop()
         self._deliveries: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._is_closed, self._lock = False, threading.Lock()
+        self._begun: set[Future[Any]] = set()
         self._threads = [
             threading.Thread(target=run, name=f"logitbench-server-{name}", daemon=True)
             for name, run in (("loop", self._run), ("delivery", self._deliver))
@@ -35,7 +36,10 @@ class ServerLoop:
         """Run a coroutine; return its future. Raises PoolClosed."""
         with self._lock:
             if not self._is_closed:
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
+                begun = asyncio.run_coroutine_threadsafe(work, self._loop)
+                self._begun.add(begun)
+                begun.add_done_callback(self._begun.discard)
+                return begun
         work.close()
         raise PoolClosed("this engine is closed: connect again")
 
@@ -75,9 +79,9 @@ class ServerLoop:
                 thread.join(ENDS_WITHIN_S)
 
     async def _end(self, last: Coroutine[Any, Any, object]) -> None:
+        for begun in list(self._begun):  # which cancel the tasks that they have begun themselves
+            begun.cancel()
         running = [task for task in asyncio.all_tasks(self._loop) if task is not asyncio.current_task()]
-        for task in running:
-            task.cancel()
         try:
             await asyncio.gather(*running, return_exceptions=True)
             await last

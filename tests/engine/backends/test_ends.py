@@ -1,6 +1,7 @@
 """Ends of external engines: what is cancelled, closed or given up leaves nothing behind that waits for ever."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import CancelledError, Future
@@ -108,6 +109,15 @@ def test_jobs_that_are_cancelled_at_once_end() -> None:
             job = engine.submit("Once")
             job.cancel()
             assert job.result(60).finish_reason == "cancelled"
+
+
+def test_an_engine_that_is_closed_at_once_leaves_no_connection_half_begun() -> None:
+    for _ in range(20):
+        with hanging_engine() as engine:
+            job = engine.submit("Once")
+            engine.close("closed")
+        assert isinstance(job.exception(60), PoolClosed)
+    gc.collect()  # what was never awaited is told then, as a warning, which is an error
 
 
 def test_two_jobs_of_the_same_id_are_both_cancelled() -> None:
