@@ -27,7 +27,7 @@ from pages.parts.beside_inspector import beside_inspector
 from pages.parts.chat import composer, transcript
 from pages.parts.notice import notice
 from pages.parts.plain import plain
-from pages.parts.prompt_lab import diff_address, diff_view, replay_view
+from pages.parts.prompt_lab import beam_controls, beams_view, diff_address, diff_view, replay_view
 from pages.parts.token_strip import Event, token_strip
 from pages.parts.typed_tokens import typed_tokens
 
@@ -139,6 +139,7 @@ def buttons(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
                 one.label, icon=f":material/{one.icon}:", help=one.help, key=f"do_{one.icon}",
                 disabled=not is_ready or one.action is None, on_click=prompt_state.act, args=(one.action,),
             )  # fmt: skip
+        beam_controls.popover(bench)
     if not (is_ready or bench.model.is_loading or bench.load_order.running is not None):
         st.caption("No model is loaded. Choose one in the sidebar, under Model.")
     elif is_edited:
@@ -215,11 +216,14 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
         pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial),
-        probable=probable_view.tree(bench, trial), words=watched_words.words() if _is_from_here(trial) else None,
+        probable=probable_view.tree(bench, trial), beams=beams_view.trees(bench, trial),
+        words=watched_words.words() if _is_from_here(trial) else None,
         change=diff_view.change(diff), on=_listeners(bench, trial),
         is_answer_only=is_chat and trial is not None and trial.draft.request.max_tokens > 0, is_revealed=is_chat,
         is_addressed=True, inspector="shared" if is_chat else True,
     )  # fmt: skip
+    beams_view.pruned_toggle(bench, trial)
+    beam_controls.progress(bench)
     probable_view.show(bench, trial)
     if trial is not None and is_running:
         _await_end(trial)
@@ -247,6 +251,7 @@ def _listeners(bench: Workbench, trial: Trial | None) -> dict[Event, Callable[[o
         "asked": partial(branch_actions.answer, bench),
         "acted": partial(branches.act, bench, trial),
         "chosen": partial(probable_view.act, bench, trial),
+        "followed": partial(beams_view.act, bench, trial),
         "watched": watched_words.take,
     }
 

@@ -20,6 +20,7 @@ OPENING = "Once upon a time"
 # These use another number of tokens than the editor, or score what the editor only runs.
 BESIDE_THE_EDITOR = (
     TrialLabel.STEP, TrialLabel.CONTINUE, TrialLabel.BRANCH, TrialLabel.SAMPLE, TrialLabel.SCORE, TrialLabel.RECORDED,
+    TrialLabel.BEAMS,
 )  # fmt: skip
 
 
@@ -44,7 +45,8 @@ def _opened(bench: Workbench) -> Trial | None:
         state[PROMPT], state[TRIAL] = OPENING, None
         state.setdefault(MODE, COMPLETION)
         asked = asked or bench.trials.newest_id()
-    if not asked:
+    if not asked or _is_to_come(bench, asked):
+        state[TRIAL] = asked or None
         return None
     try:
         trial = bench.trials.trial(asked)
@@ -54,6 +56,12 @@ def _opened(bench: Workbench) -> Trial | None:
     if asked != shown:
         put_on_screen(trial)
     return trial
+
+
+def _is_to_come(bench: Workbench, trial_id: str) -> bool:
+    """Return whether this is the id of a beam search that has no result, or not yet."""
+    task = bench.beams.last
+    return task is not None and task.trial_id == trial_id and task.state != "done"
 
 
 def put_on_screen(trial: Trial) -> None:
@@ -81,10 +89,15 @@ def _as_filled(trial: Trial) -> Sampling:
 
 def show(trial: Trial | None) -> None:
     """Store `trial` as the one of this tab and its URL; the editor remains unchanged."""
-    st.session_state[TRIAL] = trial.id if trial else None
+    show_id(trial.id if trial else None)
+
+
+def show_id(trial_id: str | None) -> None:
+    """Store the id of a trial, also of one that is still to come, as the one of this tab and its URL."""
+    st.session_state[TRIAL] = trial_id
     st.session_state[ERROR] = None
-    if trial:
-        st.query_params["trial"] = trial.id
+    if trial_id:
+        st.query_params["trial"] = trial_id
     elif "trial" in st.query_params:
         del st.query_params["trial"]
 
@@ -131,6 +144,8 @@ def is_edited(trial: Trial) -> bool:
     except EngineError:
         return True
     then = replace(trial.draft, sampling=_as_filled(trial))
+    if trial.label == TrialLabel.BEAMS:  # which are not sampled, whatever the editor says
+        then = replace(then, sampling=now.sampling, request=replace(then.request, stop=now.request.stop))
     if trial.label == TrialLabel.REGENERATE:  # its seed did not come from the editor
         then = replace(then, sampling=replace(then.sampling, seed=now.sampling.seed))
     if trial.label in BESIDE_THE_EDITOR:

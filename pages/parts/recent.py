@@ -25,6 +25,7 @@ WHY: dict[str, str] = {
     TrialLabel.BRANCH: "branched",
     TrialLabel.SAMPLE: "sampled",
     TrialLabel.SCORE: "scored",
+    TrialLabel.BEAMS: "beam search",
     TrialLabel.RECORDED: "recorded",
     TrialLabel.API: "by another program",
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import streamlit as st
 
@@ -15,14 +15,21 @@ from pages.parts.live import SOCKET_PATH
 
 Mode = Literal["surprise", "uncertainty", "time", "change"]
 Unit = Literal["p", "bits", "nats"]
-Event = Literal["asked", "acted", "chosen", "watched"]
+Event = Literal["asked", "acted", "chosen", "followed", "watched"]
 NO_LISTENERS: Mapping[Event, Callable[[object], None]] = MappingProxyType({})
+
+
+class RowToken(TypedDict):
+    """Token of a row: its text, and what is said of it where it is pointed at."""
+
+    text: str
+    title: str
 
 
 class BranchRow(TypedDict):
     """Row of the tree. key: identifies it in what is asked, and its fold; parent: index of its parent row, None at the
     top; cells: its figures; is_open: the trial on the screen ends with it; is_passed: it goes through it; ends: a trial
-    ends with it, which can be named and starred."""
+    ends with it, which can be named and starred; tokens: of the text, where each has something to say."""
 
     key: str
     parent: int | None
@@ -37,6 +44,7 @@ class BranchRow(TypedDict):
     is_passed: bool
     ends: bool
     num_trials: int
+    tokens: NotRequired[list[RowToken]]
 
 
 class ChangeRow(TypedDict):
@@ -67,7 +75,8 @@ class Change(TypedDict):
 
 class Branches(TypedDict):
     """Tree below the text. heads: class ("label", "number", "number extra" for what a narrow tree leaves out) and title
-    of each column, of which rows have the cells from the second on. can_mark: rows have stars, names and Delete."""
+    of each column, of which rows have the cells from the second on. can_mark: rows have stars, names and Delete. kind:
+    of a beam search, its sequences with their whole text or its tree."""
 
     title: str
     note: str
@@ -75,6 +84,7 @@ class Branches(TypedDict):
     heads: tuple[tuple[str, str], ...]
     rows: list[BranchRow]
     can_mark: bool
+    kind: NotRequired[Literal["sequences", "beams"]]
 
 
 # A component has a single script, so its parts are joined into one module in order of use.
@@ -161,6 +171,7 @@ def token_strip(
     is_addressed: bool = False,
     branches: Branches | None = None,
     probable: Branches | None = None,
+    beams: tuple[Branches, Branches] | None = None,
     words: Sequence[str] | None = None,
     change: Change | None = None,
     on: Mapping[Event, Callable[[object], None]] = NO_LISTENERS,
@@ -171,9 +182,10 @@ def token_strip(
     in pixels. `controls=False` leaves out the choice of colour and unit: it follows that of another strip of the page.
     `num_shared` is the number of generated tokens that this trial has in common with those beside it; the point of
     divergence is marked and pinned. `pins_last` pins the latest token, until the reader pins one. `branches` and
-    `probable`, the most probable continuations, are trees below the text. `words` are watched, as they were typed, with
-    a line each below the text; None: nothing can be watched. `change`: a comparison with another model, which adds a
-    colour mode and a list. The result's `ended` is the trial's id in the one rerun after it ended while being shown.
+    `probable`, the most probable continuations, are trees below the text; `beams` are the sequences of a beam search
+    and its tree. `words` are watched, as they were typed, with a line each below the text; None: nothing can be
+    watched. `change`: a comparison with another model, which adds a colour mode and a list. The result's `ended` is the
+    trial's id in the one rerun after it ended while being shown.
 
     `inspector="shared"` shows pinned tokens in the page's `shared_inspector`, under this strip's `name`.
     `is_answer_only` leaves out the prompt's tokens. `folded` is shown in place of the tokens until a reader asks for
@@ -182,8 +194,8 @@ def token_strip(
 
     `on` has functions that are called with plain JSON values: asked, with what a reader asks for at a token (without
     it the strip has no such buttons); acted, with what a reader does with a row of `branches` (`action`: open, star,
-    name or delete; the row's `key`; `is_starred` or `name`); chosen, the same for `probable`, whose rows only open;
-    watched, with the words as a reader has changed them.
+    name or delete; the row's `key`; `is_starred` or `name`); chosen and followed, the same for `probable` and `beams`,
+    whose rows only open; watched, with the words as a reader has changed them.
     """
 
     def tell(event: Event) -> None:
@@ -213,6 +225,7 @@ def token_strip(
             "asks": "asked" in on,
             "branches": branches,
             "probable": probable,
+            "beams": beams,
             "words": words,
             "change": change,
         },

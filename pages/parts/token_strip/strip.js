@@ -25,6 +25,7 @@ class Strip {
     this.chips = new Chips((place) => this.pin.goTo(place));
     this.tree = new Tree((message) => this.trigger("acted", message));
     this.probable = new Tree((message) => this.trigger("chosen", message));
+    this.beams = [0, 1].map(() => new Tree((message) => this.trigger("followed", message)));
     this.whatIf = new WhatIf(this);
     this.changes = new Changes(this);
     this.latency = new Latency();
@@ -43,7 +44,8 @@ class Strip {
     bar.append(this.modes.root, this.legend.root, ends);
     const main = element("div", "main");
     main.append(this.fold.root, this.tokens.root, this.scrub.root, this.ending, this.reveal.root, this.chips.root);
-    main.append(this.changes.root, this.words.root, this.probable.root, this.tree.root);
+    main.append(this.changes.root, this.words.root, ...this.beams.map((one) => one.root));
+    main.append(this.probable.root, this.tree.root);
     this.body = element("div", "body");
     this.body.append(main, this.inspector.root);
     this.root.append(this.figures.root, bar, this.whatIf.root, this.body, this.hover.tooltip.root, this.keys.root);
@@ -67,6 +69,7 @@ class Strip {
     this.canAsk = Boolean(data.asks);
     this.tree.show(data.branches);
     this.probable.show(data.probable);
+    this.beams.forEach((one, index) => one.show(data.beams?.[index]));
     this.words.update(data.words);
     const isCompared = this.changes.take(data.change);
     if (isCompared) this.settings.mode = "change";

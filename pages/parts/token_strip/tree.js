@@ -39,6 +39,7 @@ class Tree {
     const hadFocus = this.list.contains(this.root.getRootNode().activeElement);
     this.drawn = asText;
     this.data = data;
+    this.root.className = `tree ${data.kind ?? ""}`;
     this.title.textContent = this.list.ariaLabel = data.title;
     this.note.textContent = data.note;
     this.root.title = data.help;
@@ -61,11 +62,21 @@ class Tree {
     made.classList.toggle("passed", row.is_passed);
     made.style.setProperty("--level", Math.min(row.depth, MOST_LEVELS));
     const text = element("span", "label");
-    text.append(this.fold(row, index), ...this.marks(row), element("bdi", row.is_forced ? "forced" : "", row.text));
+    text.append(this.fold(row, index), ...this.marks(row), this.text(row));
     const actions = element("span", "actions");
     made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)), actions);
     if (!matchMedia("(hover: hover)").matches) this.offer(made);
     return made;
+  }
+
+  text(row) {
+    const text = element("bdi", row.is_forced ? "forced" : "", row.tokens ? "" : row.text);
+    for (const token of row.tokens ?? []) {
+      const made = element("span", "token", token.text);
+      made.title = token.title;
+      text.append(made);
+    }
+    return text;
   }
 
   inWords(row) {
