@@ -10,6 +10,7 @@ from typing import Any
 from engine.bench.analysis.disturbance import basis
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import CellSummary, medians_of
+from engine.bench.planning.engines import is_external
 from engine.bench.planning.layout import parse_layout
 from engine.cost import Counted, Price, Provenance, Rate, Speed, count_folder, count_texts, read_prices, write_prices
 from engine.cost.documents import OnFile
@@ -212,7 +213,10 @@ def _fastest(speeds: Iterable[tuple[str, Speed | None]]) -> dict[str, Speed]:
 
 
 def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary], here: str) -> Rate | None:
-    """Return the speeds of a configuration; None where it generated nothing. here: the name of this machine."""
+    """Return the speeds of a configuration; None where it generated nothing, or on an external engine, whose model and
+    machine are its own. here: the name of this machine."""
+    if is_external(str(cell.settings.get("arm", ""))):
+        return None
     provenance = _provenance(run)
     is_noted = provenance == "noted"
 

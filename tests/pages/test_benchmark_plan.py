@@ -14,7 +14,8 @@ from engine.machine.cores import num_cores
 from engine.machine.quietness import Quietness
 from engine.models import embedded_model
 from engine.runs import RunRecord
-from pages.parts.benchmark import plan_editor, plan_preview, sketch
+from pages.parts.benchmark import plan_editor, plan_preview, run_state, sketch
+from pages.parts.job_tray import SWEEPS
 from pages.parts.plain import plain
 from tests.pages.app import address, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedManager, make_run
@@ -216,6 +217,11 @@ def test_each_question_has_its_plan_and_keeps_what_was_typed(manager: ScriptedMa
     assert at.session_state["axes_shown"] == ["arm"]
     at.segmented_control(key="sweep_question").set_value("speed").run()
     assert at.text_input(key="axis_parallel").value == "3"
+
+
+def test_every_question_has_its_words_everywhere() -> None:
+    for words in (run_state.ASKED, plan_editor.PRESETS, plan_editor.PURPOSE, sketch.TOLD, SWEEPS):
+        assert list(words) == list(QUESTIONS)
 
 
 def test_a_way_of_calling_that_is_missing_can_be_built(

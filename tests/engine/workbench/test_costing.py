@@ -30,6 +30,7 @@ from engine.workbench.costing import (
     start_counting,
     this_machine,
 )
+from tests.engine.bench.run_maker import measured_run
 from tests.engine.history.run_maker import make_run
 
 NOTES = "Mistral-7B-Instruct-v0.2"
@@ -87,6 +88,11 @@ def test_what_is_assumed_of_another_machine_says_so() -> None:
     home = [rate for rate in reference_rates() if rate.machine == "home, 60 GB"]
     assert {rate.embedding.per_s.value for rate in home if rate.embedding} == {2.05}
     assert {rate.generation.provenance for rate in home} == {"noted"}
+
+
+def test_an_external_engine_is_no_rate_of_this_machine() -> None:
+    run = measured_run("r", [100.0, 900.0], settings=[{"arm": "pool"}, {"arm": "external:desk"}], question="engines")
+    assert [rate.label for rate in rates_of([run])] == ["r · arm pool"]
 
 
 def test_a_measured_run_gives_its_speeds_with_intervals() -> None:
