@@ -15,6 +15,7 @@ from engine.settings import Settings
 from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft
+from tests.processes import children_with
 from tests.waiting import until
 
 SPEC = PoolSpec(parallel=1, n_ctx=256, threads=1)
@@ -60,7 +61,7 @@ def test_one_that_ends_by_itself_is_told_and_started_again(bench: Workbench, sto
     bench.model_manager.load_again()
     assert bench.model.is_loading
     bench.model_manager.eject()
-    until(lambda: not psutil.Process().children())
+    until(lambda: not children_with("python_server"), "a start that was given up goes on")
 
 
 def test_a_model_that_is_missing_is_told(bench: Workbench, tmp_path: Path) -> None:
