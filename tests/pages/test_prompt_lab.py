@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.backends.known import KnownEngine
+from engine.backends.managed_programs import ManagedServer
 from engine.errors import ConfigError
 from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench
@@ -279,6 +281,15 @@ def test_copied_python_gives_the_same_text(bench: Workbench, sampling: Sampling)
     )
     assert made.returncode == 0, made.stderr
     assert made.stdout == text
+
+
+def test_copied_python_runs_the_model_of_a_server_that_was_started_here_in_a_pool() -> None:
+    spec = PoolSpec(n_ctx=256, threads=1)
+    managed = ManagedServer("llama-server", Path("/models/a.gguf"), spec)
+    program = as_python(Draft("Once"), "/models/a.gguf", spec, managed)
+    assert program == as_python(Draft("Once"), "/models/a.gguf", spec)
+    known = KnownEngine(name="desk", url="http://localhost:8080")
+    assert "connect('http://localhost:8080')" in as_python(Draft("Once"), known.url, spec, known)
 
 
 @pytest.mark.slow
