@@ -1,5 +1,7 @@
 """Parts of a step: its row in a step table, columns of stages and watched words, candidates."""
 
+import struct
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -42,6 +44,14 @@ def step_dtype(k: int, num_stages: int = 0, num_watched: int = 0) -> np.dtype[np
     if num_watched:
         fields += [("watched_logprob", "<f8", (num_watched,)), ("watched_rank", "<i4", (num_watched,))]
     return np.dtype([("record", RECORD), *fields], align=True)
+
+
+@cache
+def row_packer(k: int) -> Callable[..., bytes]:
+    """Return a function that makes the bytes of a row of `step_dtype(k)` from its values in order: those of its RECORD,
+    then the ids, log-probabilities and final probabilities of k candidates."""
+    values = f"<2i6d2i{k}i{2 * k}f"
+    return struct.Struct(f"{values}{step_dtype(k).itemsize - struct.calcsize(values)}x").pack
 
 
 @cache

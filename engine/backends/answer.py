@@ -4,13 +4,11 @@ import math
 import time
 from collections.abc import Sequence
 
-import numpy as np
-
 from engine.backends.seen_vocabulary import SeenVocabulary
-from engine.backends.sent import Sent, SentToken
+from engine.backends.sent import Sent, SentCandidate, SentToken
 from engine.errors import ServerFailed
 from engine.jobs import Job
-from engine.step_parts import INSPECTED, SHARED_MOMENT, step_dtype
+from engine.step_parts import INSPECTED, SHARED_MOMENT, row_packer
 from engine.vocabulary import Vocabulary
 
 MOST_EMPTY = 10_000
@@ -29,16 +27,23 @@ class Answer:
 
     def __init__(self, job: Job, known: Vocabulary) -> None:
         self.job = job
-        self._vocabulary, self._known = job.vocabulary, known
-        self._row = np.zeros(1, step_dtype(job.request.top_k))
+        self._vocabulary = job.vocabulary
+        self._seen = job.vocabulary if isinstance(job.vocabulary, SeenVocabulary) else None
+        self._known = known if isinstance(known, SeenVocabulary) else None
+        self._numbers: dict[tuple[str | None, bytes], int] = {}
+        self._k, self._packed = job.request.top_k, row_packer(job.request.top_k)
+        self._rows: list[bytes] = []
         self._stops = [stop.encode() for stop in job.request.stop]
         self._text = bytearray()
         self._end: tuple[str, int] | None = None
-        self.num_taken = self._num_empty = 0
+        self.num_taken = self._num_steps = self._num_empty = 0
         self._has_ids = False
-        self._counts = Sent()
-        self.sent_at = self._last_at = time.monotonic()
-        self._first_at = 0.0
+        self._finish = ""
+        self._num_prompt: int | None = None
+        self._num_cached: int | None = None
+        self._num_generated: int | None = None
+        self.sent_at = time.monotonic()
+        self._first_at = self._last_at = 0.0
 
     @property
     def is_over(self) -> bool:
@@ -48,37 +53,55 @@ class Answer:
     @property
     def has_end(self) -> bool:
         """Whether the server has said why the answer ended."""
-        return bool(self._counts.finish)
+        return bool(self._finish)
 
-    def take(self, sent: Sent, at: float) -> None:
-        """Append what an event brings that came at a moment of time.monotonic().
+    def take(self, events: Sequence[Sent], at: float) -> None:
+        """Append what events bring that came together, at a moment of time.monotonic().
 
-        Raises ServerFailed for an answer that never ends.
+        Raises ServerFailed for an answer that never ends, after what it has brought was appended.
         """
-        self.num_taken += 1
+        self.num_taken += len(events)
+        try:
+            for sent in events:
+                self._take(sent, at)
+        finally:
+            if self._rows:
+                rows, self._rows = self._rows, []
+                self.job.on_steps(b"".join(rows))
+
+    def _take(self, sent: Sent, at: float) -> None:
         if sent.prompt:
             self._take_prompt(sent.prompt)
-        num_before = len(self.job.steps)
-        if self.is_over or (not sent.tokens and not sent.text):
-            self._num_empty += 1
-        elif sent.tokens:
+        num_before = self._num_steps
+        if sent.tokens:
             self._take_tokens(sent.tokens, sent.text, at)
-        else:
-            self._step(SentToken(None, sent.text.encode("utf-8", "replace")), at, is_shared=False)
-        self._counts = _later(self._counts, sent)
-        if len(self.job.steps) > num_before:
+        elif sent.text and not self.is_over:
+            self._step(SentToken(), at, part=sent.text.encode("utf-8", "replace"))
+        self._count(sent)
+        if self._num_steps > num_before:
             self._num_empty = 0
-        elif self._num_empty > MOST_EMPTY:
+            return
+        self._num_empty += 1
+        if self._num_empty > MOST_EMPTY:
             raise ServerFailed(f"the server sent {MOST_EMPTY:,} events without a token")
+
+    def _count(self, sent: Sent) -> None:
+        """Note the end and the counts that the server has reported so far."""
+        self._finish = sent.finish or self._finish
+        if sent.num_generated is not None:
+            self._num_generated = sent.num_generated
+        if sent.num_prompt is not None:
+            self._num_prompt = sent.num_prompt
+        if sent.num_cached is not None:
+            self._num_cached = sent.num_cached
 
     def finish(self) -> None:
         """End the job. Raises ServerFailed where the server broke off."""
-        job = self.job
         if self._end is None and not self.has_end:
             raise ServerFailed(
-                f"the server broke the answer off after {len(job.steps):,} tokens, without saying why: try again"
+                f"the server broke the answer off after {self._num_steps:,} tokens, without saying why: try again"
             )
-        reason, num_bytes = self._end or (self._counts.finish, len(self._text))
+        reason, num_bytes = self._end or (self._finish, len(self._text))
         if self._end is None and reason == "stop":
             self._mark_end()
         self._close(reason, num_bytes)
@@ -94,39 +117,45 @@ class Answer:
             num_bytes,
             prefill_s=first_at - self.sent_at,
             decode_s=max(self._last_at - first_at, 0.0),
-            num_prompt=self._counts.num_prompt,
-            num_cached=self._counts.num_cached,
-            num_generated=self._counts.num_generated,
+            num_prompt=self._num_prompt,
+            num_cached=self._num_cached,
+            num_generated=self._num_generated,
         )
 
     def _take_prompt(self, tokens: Sequence[SentToken]) -> None:
         """Append the scored tokens of the prompt, of which the first has no log-probability."""
-        for token in tokens[1:]:
-            self.job.on_steps(self._row_of(token, self._id_of(token, ""), elapsed_s=0.0), is_prompt=True)
+        rows = [self._row_of(token, self._id_of(token)) for token in tokens[1:]]
+        self.job.on_steps(b"".join(rows), is_prompt=True)
 
     def _take_tokens(self, tokens: Sequence[SentToken], text: str, at: float) -> None:
-        parts = _parts(tokens, text)
-        for place, token in enumerate(tokens):
+        has_parts = self._seen is not None and any(token.id is None for token in tokens)
+        parts = _parts(tokens, text) if has_parts else [None] * len(tokens)
+        for place, (token, part) in enumerate(zip(tokens, parts, strict=True), 1):
             if not self.is_over:
-                part, last = parts[place], place == len(tokens) - 1
-                self._step(token, at, is_shared=place > 0, text=text if last else "", part=part)
+                self._step(token, at, text=text if place == len(tokens) else "", part=part)
 
-    def _step(self, token: SentToken, at: float, *, is_shared: bool, text: str = "", part: bytes | None = None) -> None:
-        """Append a generated token. part: what it adds to the text, where the server returns no ids."""
+    def _step(self, token: SentToken, at: float, *, text: str = "", part: bytes | None = None) -> None:
+        """Append a generated token. part: what it adds to the text, where the server returns no ids.
+
+        A token at the moment of the one before it came together with it.
+        """
+        is_shared = at == self._last_at
         elapsed_s = at - (self._last_at if self._first_at else self.job.submitted)
         self._first_at, self._last_at = self._first_at or at, at
-        if token.id is None and part is not None and isinstance(self._vocabulary, SeenVocabulary):
-            number = self._vocabulary.number(part, told=token.piece or b"")
+        if token.id is None and part is not None and self._seen is not None:
+            number = self._seen.number(part, told=token.piece or b"")
         else:
             number = self._id_of(token, text)
-        row = self._row_of(token, number, elapsed_s=0.0 if is_shared else elapsed_s, is_shared=is_shared)
-        self.job.on_steps(row)
+            self._has_ids |= token.id is not None
+        self._rows.append(self._row_of(token, number, elapsed_s, SHARED_MOMENT * is_shared))
+        self._num_steps += 1
         before = len(self._text)
         self._text += self._vocabulary.pieces[number]
         if len(self._text) > MOST_TEXT_BYTES:
             raise ServerFailed(f"the server's answer is longer than {MOST_TEXT_BYTES:,} bytes")
-        self._look_for_stop(before)
-        if self._end is None and len(self.job.steps) >= self.job.request.max_tokens:
+        if self._stops:
+            self._look_for_stop(before)
+        if self._end is None and self._num_steps >= self.job.request.max_tokens:
             self._end = "length", len(self._text)
 
     def _look_for_stop(self, before: int) -> None:
@@ -135,22 +164,33 @@ class Answer:
         if found:
             self._end = "stop", min(found)
 
-    def _id_of(self, token: SentToken, text: str) -> int:
+    def _id_of(self, token: SentCandidate, text: str = "") -> int:
         """Return the id of a token, or its number, and note its bytes. text: what it adds, for unknown bytes."""
-        vocabulary = self._vocabulary
-        if not isinstance(vocabulary, SeenVocabulary):
-            return self._id_in(vocabulary, token)
+        if self._seen is None:
+            return self._id_in(self._vocabulary, token)
         if token.id is None:
-            return vocabulary.number(token.piece or b"")
-        self._has_ids = True
-        assert isinstance(self._known, SeenVocabulary)
-        if token.piece is not None:
-            self._known.learn(token.id, token.piece)
-        if not vocabulary.learn_from(self._known, token.id):
-            vocabulary.learn(token.id, text.encode("utf-8", "replace"))
+            return self._number_of(token)
+        if not self._seen.knows(token.id):
+            self._learn(self._seen, token.id, token, text)
         return token.id
 
-    def _id_in(self, vocabulary: Vocabulary, token: SentToken) -> int:
+    def _number_of(self, token: SentCandidate) -> int:
+        """Return the number of a token of a server without ids."""
+        assert self._seen is not None
+        number = self._numbers.get(name := _name(token))
+        if number is None:
+            number = self._numbers[name] = self._seen.number(token.piece or b"")
+        return number
+
+    def _learn(self, seen: SeenVocabulary, number: int, token: SentCandidate, text: str) -> None:
+        """Note the bytes of an id that this job has not seen yet."""
+        assert self._known is not None
+        if not self._known.knows(number) and (piece := token.piece) is not None:
+            self._known.learn(number, piece)
+        if not seen.learn_from(self._known, number):
+            seen.learn(number, text.encode("utf-8", "replace"))
+
+    def _id_in(self, vocabulary: Vocabulary, token: SentCandidate) -> int:
         """Return the id of a token of a server whose vocabulary is known."""
         if token.id is None or token.id >= len(vocabulary):
             raise ServerFailed(
@@ -158,41 +198,35 @@ class Answer:
             )
         return token.id
 
-    def _row_of(self, token: SentToken, number: int, *, elapsed_s: float, is_shared: bool = False) -> bytes:
+    def _row_of(self, token: SentToken, number: int, elapsed_s: float = 0.0, flags: int = 0) -> bytes:
         """Return the step_dtype row of a token. Its rank is known where it is among its candidates."""
-        row, k = self._row, self.job.request.top_k
-        record = row["record"]
-        for name in ("entropy", "normaliser", "p_final", "draw"):
-            record[name] = np.nan
-        record["id"], record["elapsed_s"], record["num_kept"] = number, elapsed_s, 0
-        record["logprob"] = token.logprob
-        is_told = not math.isnan(token.logprob)
-        record["flags"] = INSPECTED * is_told + SHARED_MOMENT * is_shared
-        top = token.top[:k]
-        record["rank"] = _rank(token.logprob, [one.logprob for one in top]) if is_told else 0
-        if k:
-            row["top_ids"], row["top_logprobs"], row["top_p_final"] = -1, -np.inf, np.nan
-            if top:
-                row["top_ids"][0, : len(top)] = [
-                    number if one.id is None and one.piece == token.piece else self._id_of(SentToken(*one[:2]), "")
-                    for one in top
-                ]
-                row["top_logprobs"][0, : len(top)] = [one.logprob for one in top]
-        return row.tobytes()
+        top = token.top[: self._k]
+        name = None if token.id is not None else _name(token)
+        ids = [number if name is not None and _name(one) == name else self._id_of(one) for one in top]
+        logprobs = [one.nats for one in top]
+        logprob, rank, num_left = token.nats, 0, self._k - len(top)
+        if token.logprob is not None:
+            flags, rank = flags | INSPECTED, _rank(logprob, logprobs)
+        return self._packed(
+            *(number, rank, logprob, math.nan, math.nan, math.nan, math.nan, elapsed_s, flags, 0),
+            *(*ids, *[-1] * num_left),
+            *(*logprobs, *[-math.inf] * num_left),
+            *[math.nan] * self._k,
+        )
 
     def _mark_end(self) -> None:
         """Note that the model ended the text: the last token has no bytes, or the server sends none for the end."""
-        steps, vocabulary = self.job.steps, self._vocabulary
-        if not isinstance(vocabulary, SeenVocabulary):
+        steps, seen = self.job.steps, self._seen
+        if seen is None:
             return
-        if len(steps) and not vocabulary.pieces[last := steps.ids[-1]]:
-            vocabulary.mark_end(last)
+        if len(steps) and not seen.pieces[last := steps.ids[-1]]:
+            seen.mark_end(last)
             if self._has_ids:
-                assert isinstance(self._known, SeenVocabulary)
+                assert self._known is not None
                 self._known.mark_end(last)
         elif not self._has_ids:  # servers with ids send that of the end
-            end = vocabulary.number_of_end()
-            self.job.on_steps(self._row_of(SentToken(end, None), end, elapsed_s=0.0, is_shared=True))
+            end = seen.number_of_end()
+            self.job.on_steps(self._row_of(SentToken(end), end, flags=SHARED_MOMENT))
 
 
 def _parts(tokens: Sequence[SentToken], text: str) -> list[bytes]:
@@ -217,11 +251,6 @@ def _rank(logprob: float, top: Sequence[float]) -> int:
     return rank if rank <= len(top) else 0
 
 
-def _later(before: Sent, sent: Sent) -> Sent:
-    """Return the counts and the end that a server has reported so far."""
-    return Sent(
-        finish=sent.finish or before.finish,
-        num_prompt=before.num_prompt if sent.num_prompt is None else sent.num_prompt,
-        num_cached=before.num_cached if sent.num_cached is None else sent.num_cached,
-        num_generated=before.num_generated if sent.num_generated is None else sent.num_generated,
-    )
+def _name(token: SentCandidate) -> tuple[str | None, bytes]:
+    """Return what tells the tokens of a server without ids apart."""
+    return token.token, bytes(token.raw)

@@ -31,11 +31,11 @@ Prompt = str | Sequence[int]
 
 @dataclass(frozen=True)
 class Form:
-    """One form of request and answer. path: of the endpoint; body: of a request; read: an event of the answer."""
+    """One form of request and answer. path: of the endpoint; body: of a request; read: an event of it, as JSON."""
 
     path: str
     body: Callable[["Dialect", str, Prompt, Sampling, Request], dict[str, Any]]
-    read: Callable[[Mapping[str, Any]], Sent]
+    read: Callable[[bytes], Sent]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,15 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 import msgspec
 
 from engine.backends.address import Address
+from engine.backends.sent import ANY, decoded
+from engine.backends.wire import MOST_IDLE, Wire
 from engine.errors import ConfigError, EngineError, PromptTooLong, QueueFull, ServerFailed
 
 CONNECTS_WITHIN_S = 10.0
@@ -45,8 +49,8 @@ class Link:
         self._client = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(None, connect=CONNECTS_WITHIN_S),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
-            trust_env=not address.is_loopback,  # a proxy of the environment does not serve this machine itself
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=MOST_IDLE),
+            transport=None if _has_proxy(address) else Wire(CONNECTS_WITHIN_S),
             follow_redirects=False,
         )
 
@@ -57,7 +61,7 @@ class Link:
     async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON that the server answers to GET, or to POST with a body."""
         async with _within(ANSWERS_WITHIN_S, "answer"), self._response(path, body) as response:
-            return _decoded(await _read(response))
+            return decoded(await _read(response), ANY)
 
     async def find(self, path: str) -> Any:
         """Return the JSON at a path, None where the server has none there."""
@@ -73,8 +77,9 @@ class Link:
     @asynccontextmanager
     async def stream(
         self, path: str, body: Mapping[str, Any], begins_within_s: float | None = None
-    ) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-        """Post a request and yield its events; where the server is busy, wait as it asks, some times.
+    ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        """Post a request and yield its events as JSON, those that came together as one list; where the server is busy,
+        wait as it asks, some times.
 
         begins_within_s: seconds until the answer begins, and then until its first event; None: BEGINS_WITHIN_S.
         """
@@ -120,6 +125,12 @@ class Link:
                 return await self._client.send(request, stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
             raise _unreachable(self.address, error) from None
+
+
+def _has_proxy(address: Address) -> bool:
+    """Return whether the environment names a proxy for an address, which is not asked for this machine itself."""
+    url = urlsplit(address.root)
+    return not address.is_loopback and bool({url.scheme, "all"} & getproxies().keys()) and not proxy_bypass(url.netloc)
 
 
 def _unreachable(address: Address, error: Exception) -> ServerFailed:
@@ -184,7 +195,7 @@ async def _check(response: httpx2.Response, address: Address) -> None:
 def _refusal(address: Address, status: int, content: bytes, retry_after: str | None) -> EngineError:
     """Return the error for a status of 400 or more, with what the server says of it."""
     try:
-        told = _decoded(content)
+        told = decoded(content, ANY)
     except ServerFailed:
         told = None
     text, kinds = _told(told)
@@ -201,11 +212,9 @@ def _refusal(address: Address, status: int, content: bytes, retry_after: str | N
     return ServerFailed(f"{address.root} answers with status {status}{text}", status=status)
 
 
-def refused(event: Mapping[str, Any]) -> EngineError | None:
-    """Return the error in an event of a stream, None where it has none."""
-    if not event.get("error"):
-        return None
-    text, kinds = _told(event)
+def refused(error: object) -> EngineError:
+    """Return the error for what a server says of its failure within a stream."""
+    text, kinds = _told({"error": error})
     if any(kind in _TOO_LONG for kind in kinds):
         return PromptTooLong(f"the server says{text}: shorten the prompt")
     return ServerFailed(f"the server ended the answer with an error{text}", status=200)
@@ -238,46 +247,39 @@ def _seconds(retry_after: str | None) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-async def _events(response: httpx2.Response, within_s: float) -> AsyncIterator[dict[str, Any]]:
-    """Yield the events of a stream; a server that answers with one JSON object instead gives that."""
-    lines = _lines(response)
+async def _events(response: httpx2.Response, within_s: float) -> AsyncIterator[list[bytes]]:
+    """Yield the events of a stream that came together, or the one JSON object that a server answers with instead."""
+    lists = _lists_of_events(response)
     while True:
-        async with _within(within_s, "send the next token"):
-            line = await anext(lines, None)
-        if line is None:
+        try:
+            async with asyncio.timeout(within_s):
+                events = await anext(lists, None)
+        except TimeoutError:
+            raise ServerFailed(f"the server did not send the next token within {within_s:g} s") from None
+        if events is None:
             return
         within_s = NEXT_WITHIN_S
-        if line == b"[DONE]":
-            return
-        event = _decoded(line)
-        if not isinstance(event, dict):
-            raise ServerFailed("the server sent an event that is not an object")
-        yield event
+        yield events
 
 
-async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
-    """Yield the data of each event; comments and other fields are passed over."""
+async def _lists_of_events(response: httpx2.Response) -> AsyncIterator[list[bytes]]:
+    """Yield the data of the events in each part that has any; comments and other fields are passed over."""
     is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     if not is_stream:
-        yield await _read(response)
+        yield [await _read(response)]
         return
     left = bytearray()
     async for part in _parts(response):
         left += part
         *lines, left = left.split(b"\n") if b"\n" in part else (left,)
-        if len(left) > MOST_EVENT_BYTES:
+        if max(map(len, (left, *lines))) > MOST_EVENT_BYTES:
             raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
-        for line in lines:
-            name, _, data = bytes(line).partition(b":")
-            if name == b"data" and data.strip():
-                yield data.strip()
-
-
-def _decoded(content: bytes) -> Any:
-    try:
-        return msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ServerFailed(f"the server's answer is not JSON ({_bounded(str(error), 100)})") from None
+        events = [data for line in lines if line.startswith(b"data:") and (data := bytes(line[5:]).strip())]
+        if b"[DONE]" in events:
+            yield events[: events.index(b"[DONE]")]
+            return
+        if events:
+            yield events
 
 
 def _bounded(text: str | None, most: int = MOST_TOLD) -> str:

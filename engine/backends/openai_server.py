@@ -16,6 +16,7 @@ from engine.backends.dialects import LLAMA_SERVER
 from engine.backends.link import Link, refused
 from engine.backends.probing import Found, probe
 from engine.backends.seen_vocabulary import SeenVocabulary
+from engine.backends.sent import Sent
 from engine.backends.server_loop import ServerLoop
 from engine.backends.server_text import ServerText, checked_template
 from engine.backends.waiting import WaitingJobs
@@ -255,17 +256,16 @@ class ServerEngine(metaclass=Refusing):
         try:
             async with self._link.stream(found.form.path, body) as events:
                 num_read = num_tokens = 0
-                async for event in events:
-                    if (error := refused(event)) is not None:
-                        raise error
-                    sent, at = found.form.read(event), time.monotonic()
-                    num_unsent = (sent.num_generated or 0) - num_tokens - len(sent.tokens)
-                    if found.dialect is LLAMA_SERVER and num_unsent > 0 and sent.tokens:
-                        sent = await self._text.with_unsent(sent, num_unsent)
-                        num_tokens = (sent.num_generated or 0) - len(sent.tokens)  # also where they are not known
-                    num_tokens += len(sent.tokens)
-                    deliver(partial(answer.take, sent, at))
-                    num_read += 1
+                async for together in events:
+                    at, came = time.monotonic(), list[Sent]()
+                    try:
+                        for event in together:
+                            came.append(sent := await self._read(event, num_tokens))
+                            if sent.tokens:
+                                num_tokens = max(num_tokens + len(sent.tokens), sent.num_generated or 0)
+                    finally:
+                        deliver(partial(answer.take, came, at))
+                    num_read += len(together)
                     while num_read - answer.num_taken > MOST_UNDELIVERED and not job.done():
                         await asyncio.sleep(UNDELIVERED_POLL_S)
                     if answer.is_over or job.done():
@@ -277,6 +277,16 @@ class ServerEngine(metaclass=Refusing):
             if not job.is_cancelled:
                 raise
             deliver(partial(answer.end, "cancelled"))
+
+    async def _read(self, event: bytes, num_before: int) -> Sent:
+        """Read an event after so many tokens, with those that llama-server has left out. Raises what it reports."""
+        sent = self.found.form.read(event)
+        if sent.error:
+            raise refused(sent.error)
+        num_unsent = (sent.num_generated or 0) - num_before - len(sent.tokens)
+        if num_unsent > 0 and sent.tokens and self.found.dialect is LLAMA_SERVER:
+            return await self._text.with_unsent(sent, num_unsent)
+        return sent
 
     def _deliver(self, job: Job, told: Callable[[], object]) -> None:
         """Deliver what came for a job, unless it is over; an answer that cannot be read fails it."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from engine.backends.dialects import DIALECTS, LLAMA_SERVER, OURS, Dialect, Form, dialect_of
 from engine.backends.link import Link, refused
 from engine.backends.seen_vocabulary import MOST_TOKENS, SeenVocabulary
-from engine.backends.sent import Sent, SentToken
+from engine.backends.sent import SentToken
 from engine.backends.server_text import whole_vocabulary
 from engine.errors import ConfigError, EngineError, PromptTooLong, QueueFull, ServerFailed, quoted
 from engine.protocol import Capabilities, LogprobsOf
@@ -173,7 +173,7 @@ async def _other(link: Link, dialect: Dialect, names: tuple[str, ...], model: st
                 reasons.append(str(error))
                 continue
             told = min(len(token.top), k)
-            is_told = not math.isnan(token.logprob)
+            is_told = token.logprob is not None
             of = await _logprobs_of(link, dialect, form, model, token, k) if is_told and told else "unknown"
             return Found(
                 dialect,
@@ -210,16 +210,13 @@ async def _first_token(
     """Return the first token that a server generates. Raises EngineError where it refuses or sends none."""
     sampling = dialect.checked(Sampling(temperature=temperature, top_p=1.0))
     body = form.body(dialect, model, _PROMPT, sampling, Request(max_tokens=1, top_k=k))
-    sent = Sent()
     async with link.stream(form.path, body, BEGINS_WITHIN_S) as events:
-        async for event in events:
-            if (error := refused(event)) is not None:
-                raise error
-            sent = form.read(event)
-            if sent.tokens or sent.text:
-                return sent.tokens[0] if sent.tokens else SentToken(None, sent.text.encode())
-            if sent.finish:
-                break
+        async for together in events:
+            for sent in map(form.read, together):
+                if sent.error:
+                    raise refused(sent.error)
+                if sent.tokens or sent.text:
+                    return sent.tokens[0] if sent.tokens else SentToken(token=sent.text)
     raise ServerFailed("it sent no token", status=200)
 
 
@@ -229,8 +226,8 @@ async def _logprobs_of(link: Link, dialect: Dialect, form: Form, model: str, col
         warm, hot = [await _first_token(link, dialect, form, model, k, temperature) for temperature in (0.5, 1.5)]
     except EngineError:
         return "unknown"
-    pairs = {one.piece: one.logprob for one in warm.top}
-    both = [(pairs[one.piece], one.logprob) for one in hot.top if one.piece in pairs and math.isfinite(one.logprob)]
+    pairs = {one.piece: one.nats for one in warm.top}
+    both = [(pairs[one.piece], one.nats) for one in hot.top if one.piece in pairs and math.isfinite(one.nats)]
     if not both:
         return "unknown"
     return "model" if max(abs(one - other) for one, other in both) <= _SAME else "after samplers"

@@ -9,6 +9,7 @@ from engine.vocabulary import Sparse, T, TokenKind, Vocabulary
 MOST_TOKENS = 1 << 20
 """Ids of one vocabulary; those of models today end below 300,000."""
 END_NAME = "<end>"
+_CONTROL = int(TokenKind.CONTROL)
 
 
 class _Growing(Sparse[T]):
@@ -54,8 +55,8 @@ class SeenVocabulary(Vocabulary):
         """Return whether the bytes of an id are known."""
         return token in self.pieces._known
 
-    def learn(self, token: int, piece: bytes, kind: TokenKind = TokenKind.NORMAL, name: str = "") -> None:
-        """Note the bytes of an id of the server, if they are not known yet. name: of a control token.
+    def learn(self, token: int, piece: bytes, kind: int = 0, name: str = "") -> None:
+        """Note the bytes of an id of the server, unless they are known. kind: a TokenKind; name: of a control token.
 
         Raises ServerFailed for an id beyond the vocabulary: it would be one of another model.
         """
@@ -67,16 +68,17 @@ class SeenVocabulary(Vocabulary):
             if self.knows(token):
                 return
             known = self.kinds._known.get(token, 0)  # of an end that was marked before its bytes came
-            self.kinds.put(token, int(kind) | known)
-            if kind & TokenKind.CONTROL:
+            self.kinds.put(token, kind | known)
+            if kind & _CONTROL:
                 self.names[token] = name
             self.pieces.put(token, piece)
 
     def learn_from(self, other: "SeenVocabulary", token: int) -> bool:
         """Note an id as another vocabulary knows it; return whether it is known now."""
-        if not self.knows(token) and other.knows(token):
-            self.learn(token, other.pieces[token], TokenKind(other.kinds[token]), other.names.get(token, ""))
-        return self.knows(token)
+        if (piece := other.pieces._known.get(token)) is None:
+            return self.knows(token)
+        self.learn(token, piece, other.kinds[token], other.names.get(token, ""))
+        return True
 
     def mark_end(self, token: int) -> None:
         """Note that an id ends a text."""

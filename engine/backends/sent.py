@@ -2,8 +2,11 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple, TypeVar
+
+import msgspec
 
 from engine.errors import ServerFailed
 from engine.specs import MAX_ID, MAX_RECORDED
@@ -15,30 +18,61 @@ MOST_TOKENS = 4096
 _LOWEST_LOGPROB = -9999.0
 """What servers send for minus infinity, which JSON cannot express."""
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2}){1,256}")
+_NULL = b"null"
+_LOGPROB = attrgetter("logprob")
+
+Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
+Logprob = Annotated[float, msgspec.Meta(le=1e-3)]
+Text = Annotated[str, msgspec.Meta(max_length=MOST_PIECE_BYTES)]
+_Bytes = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=256)]], msgspec.Meta(max_length=MOST_PIECE_BYTES)]
+_MOST_TOP = msgspec.Meta(max_length=MAX_RECORDED + 1)
+T = TypeVar("T")
 
 
-class SentCandidate(NamedTuple):
-    """A candidate: its id, None where the server returns none, its bytes, None likewise, and its log-probability."""
+class SentCandidate(msgspec.Struct, gc=False, rename={"raw": "bytes"}):
+    """A candidate: its id, None where the server returns none, its text, and its log-probability, None likewise.
 
-    id: int | None
-    piece: bytes | None
-    logprob: float
+    raw: its bytes as JSON. `piece` reads them, which is not needed for a token whose id is known.
+    """
+
+    id: Id | None = None
+    token: Text | None = None
+    logprob: Logprob | None = None
+    raw: msgspec.Raw = msgspec.Raw(_NULL)
+
+    @property
+    def nats(self) -> float:
+        """Its log-probability as it is recorded: NaN where it is not reported, at most 0."""
+        if self.logprob is None:
+            return math.nan
+        return -math.inf if self.logprob <= _LOWEST_LOGPROB else min(self.logprob, 0.0)
+
+    @property
+    def piece(self) -> bytes | None:
+        """Its bytes, None where the server sends neither them nor a text. Raises ServerFailed."""
+        if (raw := bytes(self.raw)) != _NULL:
+            return bytes(decoded(raw, _BYTES))
+        return None if self.token is None else _unescaped(self.token)
 
 
-class SentToken(NamedTuple):
-    """A token; logprob NaN where it is not reported; top: its candidates, most probable first."""
+class SentToken(SentCandidate, gc=False):
+    """A token with its candidates, as they came."""
 
-    id: int | None
-    piece: bytes | None
-    logprob: float = math.nan
-    top: tuple[SentCandidate, ...] = ()
+    top_logprobs: Annotated[list[SentCandidate], _MOST_TOP] | None = None
+
+    @property
+    def top(self) -> Sequence[SentCandidate]:
+        """Its candidates that have a log-probability, most probable first."""
+        told = [one for one in self.top_logprobs or () if one.logprob is not None]
+        return sorted(told, key=_LOGPROB, reverse=True)
 
 
 class Sent(NamedTuple):
     """What one event of a stream brings.
 
     text: what the tokens add to the answer. prompt: the tokens of the prompt, where they are scored. finish: why the
-    answer ended, "" while it goes on. The counts are those of the server, None where it does not report them.
+    answer ended, "" while it goes on. The counts are those of the server, None where it does not report them. error:
+    what it says of its failure.
     """
 
     tokens: Sequence[SentToken] = ()
@@ -48,53 +82,126 @@ class Sent(NamedTuple):
     num_prompt: int | None = None
     num_cached: int | None = None
     num_generated: int | None = None
+    error: Any = None
 
 
-def of_native(event: Mapping[str, Any]) -> Sent:
-    """Read an event of llama-server's own /completion."""
-    tokens = _of_entries(event.get("completion_probabilities"), "top_logprobs")
-    text = _text(event.get("content"))
-    if not tokens:
-        tokens = [SentToken(_id(one), None) for one in _list(event.get("tokens"))]
-    tokens = _few(tokens)
-    if event.get("stop") is not True:
-        return Sent(tokens, text, num_generated=_count(event.get("tokens_predicted")))
-    timings = event.get("timings")
+class _NativeEvent(msgspec.Struct, gc=False):
+    content: Any = None
+    tokens: list[Id] | None = None
+    stop: Any = None
+    tokens_predicted: Any = None
+    completion_probabilities: list[SentToken] | None = None
+    stop_type: Any = None
+    tokens_evaluated: Any = None
+    timings: Any = None
+    error: Any = None
+
+
+class _Logprobs(msgspec.Struct, gc=False):
+    """OpenAI's `logprobs`: entries with bytes, or the legacy columns of texts."""
+
+    content: list[SentToken] | None = None
+    tokens: list[Text] | None = None
+    token_logprobs: list[Logprob | None] | None = None
+    top_logprobs: list[Annotated[dict[Text, Logprob | None], _MOST_TOP] | None] | None = None
+
+
+class _Delta(msgspec.Struct, gc=False):
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+
+
+class _Choice(msgspec.Struct, gc=False):
+    text: Any = None
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    logprobs: _Logprobs | None = None
+    finish_reason: Any = None
+    token_ids: list[Id] | None = None
+    prompt_token_ids: msgspec.Raw = msgspec.Raw(_NULL)
+
+
+class _Event(msgspec.Struct, gc=False):
+    choices: list[_Choice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
+ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_BYTES: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(_Bytes)
+_NATIVE, _OPENAI = msgspec.json.Decoder(_NativeEvent), msgspec.json.Decoder(_Event)
+
+
+def decoded(content: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """Return what JSON holds. Raises ServerFailed where it is none, or has another form than the decoder's."""
+    try:
+        return decoder.decode(content)
+    except msgspec.ValidationError as error:
+        raise ServerFailed(f"the server sent an answer in another form than its API says ({error})") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ServerFailed(f"the server's answer is not JSON ({error})") from None
+
+
+def of_native(content: bytes) -> Sent:
+    """Read an event of llama-server's own /completion. Raises ServerFailed."""
+    event = decoded(content, _NATIVE)
+    tokens = event.completion_probabilities or [SentToken(one) for one in event.tokens or ()]
+    text, num = _text(event.content), _count(event.tokens_predicted)
+    if event.stop is not True:
+        return Sent(_few(tokens), text, num_generated=num, error=event.error)
+    timings = event.timings
     return Sent(
-        tokens,
+        _few(tokens),
         text,
-        finish={"limit": "length"}.get(str(event.get("stop_type")), "stop"),
-        num_prompt=_count(event.get("tokens_evaluated")),
+        finish="length" if event.stop_type == "limit" else "stop",
+        num_prompt=_count(event.tokens_evaluated),
         num_cached=_count(timings.get("cache_n")) if isinstance(timings, dict) else None,
-        num_generated=_count(event.get("tokens_predicted")),
+        num_generated=num,
+        error=event.error,
     )
 
 
-def of_completion(event: Mapping[str, Any]) -> Sent:
-    """Read an event of /v1/completions."""
-    sent, choice = _counted(event)
-    if choice is None:
-        return sent
-    tokens = _of_logprobs(choice.get("logprobs"))
-    if choice.get("prompt_token_ids") is not None:  # the chunk before the first token
-        return sent._replace(prompt=tokens)
-    ids = _list(choice.get("token_ids"))
-    if not tokens:
-        tokens = [SentToken(_id(one), None) for one in ids]
-    return sent._replace(tokens=_few(tokens), text=_text(choice.get("text")), finish=_finish(choice))
+def of_completion(content: bytes) -> Sent:
+    """Read an event of /v1/completions. Raises ServerFailed."""
+    event = decoded(content, _OPENAI)
+    if not event.choices:
+        return _counted(Sent(), event)
+    choice = event.choices[0]
+    tokens = _of_logprobs(choice.logprobs)
+    if bytes(choice.prompt_token_ids) != _NULL:  # the chunk before the first token
+        return _counted(Sent(prompt=tokens), event)
+    tokens = tokens or [SentToken(one) for one in choice.token_ids or ()]
+    return _counted(Sent(_few(tokens), _text(choice.text), finish=_finish(choice)), event)
 
 
-def of_chat(event: Mapping[str, Any]) -> Sent:
-    """Read an event of /v1/chat/completions; what the model thinks before it answers is part of the text."""
-    sent, choice = _counted(event)
-    if choice is None:
-        return sent
-    delta = choice.get("delta") or choice.get("message")
+def of_chat(content: bytes) -> Sent:
+    """Read an event of /v1/chat/completions; what the model thinks before it answers is part of the text.
+
+    Raises ServerFailed.
+    """
+    event = decoded(content, _OPENAI)
+    if not event.choices:
+        return _counted(Sent(), event)
+    choice = event.choices[0]
     text = ""
-    if isinstance(delta, dict):
-        thought = _text(delta.get("reasoning_content")) or _text(delta.get("reasoning"))
-        text = thought + _text(delta.get("content"))
-    return sent._replace(tokens=_few(_of_logprobs(choice.get("logprobs"))), text=text, finish=_finish(choice))
+    if (delta := choice.delta or choice.message) is not None:
+        text = (_text(delta.reasoning_content) or _text(delta.reasoning)) + _text(delta.content)
+    return _counted(Sent(_few(_of_logprobs(choice.logprobs)), text, finish=_finish(choice)), event)
+
+
+def _counted(sent: Sent, event: _Event) -> Sent:
+    """Return what an event brings, with its counts and its error, which most events do not have."""
+    usage = event.usage
+    if not isinstance(usage, dict):
+        return sent if event.error is None else sent._replace(error=event.error)
+    details = usage.get("prompt_tokens_details")
+    return sent._replace(
+        num_prompt=_count(usage.get("prompt_tokens")),
+        num_cached=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
+        num_generated=_count(usage.get("completion_tokens")),
+        error=event.error,
+    )
 
 
 def _few(tokens: list[SentToken]) -> list[SentToken]:
@@ -104,128 +211,37 @@ def _few(tokens: list[SentToken]) -> list[SentToken]:
     return tokens
 
 
-def _counted(event: Mapping[str, Any]) -> tuple[Sent, Mapping[str, Any] | None]:
-    """Return the counts of an event, and its choice, None where it has none."""
-    usage, choices = event.get("usage"), event.get("choices")
-    sent = Sent()
-    if isinstance(usage, dict):
-        details = usage.get("prompt_tokens_details")
-        sent = Sent(
-            num_prompt=_count(usage.get("prompt_tokens")),
-            num_cached=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
-            num_generated=_count(usage.get("completion_tokens")),
-        )
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    return sent, choice if isinstance(choice, dict) else None
-
-
-def _finish(choice: Mapping[str, Any]) -> str:
-    reason = choice.get("finish_reason")
+def _finish(choice: _Choice) -> str:
+    reason = choice.finish_reason
     return "" if not isinstance(reason, str) else "length" if reason == "length" else "stop"
 
 
-def _of_logprobs(given: object) -> list[SentToken]:
-    """Return the tokens of OpenAI's `logprobs`: entries with bytes, or the legacy columns of texts."""
-    if not isinstance(given, dict):
+def _of_logprobs(told: _Logprobs | None) -> list[SentToken]:
+    """Return the tokens of OpenAI's `logprobs`."""
+    if told is None:
         return []
-    if given.get("content"):
-        return _of_entries(given["content"], "top_logprobs")
-    texts, logprobs = _list(given.get("tokens")), _list(given.get("token_logprobs"))
-    tops = _list(given.get("top_logprobs")) or [None] * len(texts)
+    if told.content:
+        return told.content
+    texts, logprobs = told.tokens or [], told.token_logprobs or []
+    tops = told.top_logprobs or [None] * len(texts)
     if not len(texts) == len(logprobs) == len(tops):
         raise ServerFailed("the server sent lists of log-probabilities of different lengths")
     return [
-        SentToken(None, _piece(text), _logprob(logprob), _by_text(top))
+        SentToken(None, text, logprob, top_logprobs=[SentCandidate(None, *one) for one in (top or {}).items()])
         for text, logprob, top in zip(texts, logprobs, tops, strict=True)
     ]
 
 
-def _by_text(top: object) -> tuple[SentCandidate, ...]:
-    if top is None:
-        return ()
-    if not isinstance(top, dict):
-        raise ServerFailed("the server sent candidates that are not an object")
-    return _sorted([SentCandidate(None, _piece(text), _logprob(logprob)) for text, logprob in top.items()])
-
-
-def _of_entries(given: object, name: str) -> list[SentToken]:
-    """Return the tokens of entries that have their candidates under `name`."""
-    return [
-        SentToken(*_entry(one), _sorted([SentCandidate(*_entry(each)) for each in _list(one.get(name))]))
-        for one in _entries(given)
-    ]
-
-
-def _entries(given: object) -> list[Mapping[str, Any]]:
-    entries = _list(given)
-    if not all(isinstance(one, dict) for one in entries):
-        raise ServerFailed("the server sent log-probabilities in another form than its API says")
-    return entries
-
-
-def _entry(one: object) -> tuple[int | None, bytes | None, float]:
-    if not isinstance(one, dict):
-        raise ServerFailed("the server sent candidates in another form than its API says")
-    number, raw = one.get("id"), one.get("bytes")
-    piece = _piece(one.get("token")) if raw is None else _bytes(raw)
-    return None if number is None else _id(number), piece, _logprob(one.get("logprob"))
-
-
-def _sorted(candidates: list[SentCandidate]) -> tuple[SentCandidate, ...]:
-    """Return candidates in order, the most probable first."""
-    if len(candidates) > MAX_RECORDED + 1:
-        raise ServerFailed(
-            f"the server sent {len(candidates):,} candidates of a token; at most {MAX_RECORDED:,} are read"
-        )
-    return tuple(sorted(candidates, key=lambda one: -one.logprob))
-
-
-def _list(given: object) -> list[Any]:
-    if given is None:
-        return []
-    if not isinstance(given, list):
-        raise ServerFailed("the server sent tokens that are not a list")
-    return given
-
-
-def _id(given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given <= MAX_ID:
-        raise ServerFailed(f"the server sent {str(given)[:40]!r} as a token id")
-    return given
-
-
-def _logprob(given: object) -> float:
-    """Return a log-probability: NaN where it is not reported, at most 0."""
-    if given is None:
-        return math.nan
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given > 1e-3:
-        raise ServerFailed(f"the server sent {str(given)[:40]!r} as a log-probability")
-    return -math.inf if given <= _LOWEST_LOGPROB else min(float(given), 0.0)
-
-
 def _count(given: object) -> int | None:
-    is_count = isinstance(given, int) and not isinstance(given, bool) and 0 <= given <= MAX_ID
-    return given if is_count else None  # type: ignore[return-value]  # is_count says that it is an int
+    return given if type(given) is int and 0 <= given <= MAX_ID else None
 
 
 def _text(given: object) -> str:
     return given if isinstance(given, str) else ""
 
 
-def _piece(given: object) -> bytes:
+def _unescaped(text: str) -> bytes:
     """Return the bytes of a token's text; OpenAI writes those that are no whole character as bytes:\\xf0."""
-    if not isinstance(given, str) or len(given) > MOST_PIECE_BYTES:
-        raise ServerFailed("the server sent a token without a text, or with a very long one")
-    escaped = given.removeprefix("bytes:")
-    if escaped != given and _ESCAPED.fullmatch(escaped):
+    if text.startswith("bytes:") and _ESCAPED.fullmatch(escaped := text.removeprefix("bytes:")):
         return bytes.fromhex(escaped.replace("\\x", ""))
-    return given.encode("utf-8", "replace")
-
-
-def _bytes(given: object) -> bytes:
-    if not isinstance(given, list) or len(given) > MOST_PIECE_BYTES:
-        raise ServerFailed("the server sent the bytes of a token in another form than its API says")
-    try:
-        return bytes(given)
-    except (ValueError, TypeError):
-        raise ServerFailed("the server sent the bytes of a token in another form than its API says") from None
+    return text.encode("utf-8", "replace")

@@ -22,7 +22,8 @@ class ServerLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._deliveries: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._deliveries: SimpleQueue[list[Callable[[], object]] | None] = SimpleQueue()
+        self._told: list[Callable[[], object]] = []
         self._is_closed, self._lock = False, threading.Lock()
         self._begun: set[Future[Any]] = set()
         self._threads = [
@@ -62,7 +63,16 @@ class ServerLoop:
             raise PoolClosed("this engine was closed meanwhile: connect again") from None
 
     def deliver(self, told: Callable[[], object]) -> None:
-        """Call a function in the delivery thread, after those given before."""
+        """Call a function in the delivery thread, after those given before. Only for what runs in this loop.
+
+        All that its tasks deliver until the loop waits again is handed over at once.
+        """
+        self._told.append(told)
+        if len(self._told) == 1:
+            self._loop.call_soon(self._hand_over)
+
+    def _hand_over(self) -> None:
+        told, self._told = self._told, []
         self._deliveries.put(told)
 
     def close(self, last: Coroutine[Any, Any, object]) -> None:
@@ -86,6 +96,7 @@ class ServerLoop:
             await asyncio.gather(*running, return_exceptions=True)
             await last
         finally:
+            self._hand_over()
             self._deliveries.put(None)
             self._loop.stop()
 
@@ -97,4 +108,5 @@ class ServerLoop:
     def _deliver(self) -> None:
         with listening():
             while (told := self._deliveries.get()) is not None:
-                call_back(told, "the delivery of an answer")
+                for one in told:
+                    call_back(one, "the delivery of an answer")

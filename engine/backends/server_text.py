@@ -49,8 +49,10 @@ class ServerText:
         told = sent.tokens[-1]
         if len(pieces) <= num_unsent or ids[-1] != told.id or joined != sent.text.encode():
             return sent
-        unsent = [SentToken(token, piece) for token, piece in pieces[:-1]]
-        return sent._replace(tokens=[*unsent, told._replace(piece=pieces[-1][1])])
+        assert isinstance(self._vocabulary, SeenVocabulary)
+        for token, piece in pieces:
+            self._vocabulary.learn(token, piece)
+        return sent._replace(tokens=[*(SentToken(token) for token in ids[:-1]), told])
 
     async def _pieces(self, text: str, *, add_special: bool, parse_special: bool) -> list[tuple[int, bytes]]:
         """Return the ids and the bytes of a text's tokens, as llama-server returns them."""

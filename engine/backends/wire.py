@@ -1,0 +1,185 @@
+"""Wire: connections to one server for httpx2, which hand over at once what has come together."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+
+import h11
+import httpx2
+
+MOST_IDLE = 64
+"""Connections that are kept open for further requests."""
+MOST_HEAD_BYTES = 100 << 10
+MOST_UNREAD_BYTES = 256 << 10
+"""Bytes that have come and are not read yet; beyond them the server has to wait."""
+_NEXT_ADDRESS_S = 0.25
+"""Time after which the next address of a host is tried beside the first."""
+
+
+class Wire(httpx2.AsyncBaseTransport):
+    """Connections to one server by HTTP/1.1, without proxies. For one event loop.
+
+    connects_within_s: limit on the time to connect; other times are the caller's to limit. Raises what httpx2 raises.
+    """
+
+    def __init__(self, connects_within_s: float) -> None:
+        self._connects_within_s = connects_within_s
+        self._idle: list[_Connection] = []
+        self._ssl: ssl.SSLContext | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, and return the response once its head is here."""
+        connection = self._kept() or await self._connected(request.url)
+        try:
+            connection.send(request, await request.aread())
+            head = await connection.head()
+        except BaseException:
+            connection.close()
+            raise
+        return httpx2.Response(head.status_code, headers=list(head.headers.raw_items()), stream=_Body(self, connection))
+
+    def keep(self, connection: "_Connection") -> None:
+        """Take back a connection whose response was read, for another request if it can serve one."""
+        if len(self._idle) < MOST_IDLE and connection.begins_anew():
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+    def _kept(self) -> "_Connection | None":
+        while self._idle:
+            if not (connection := self._idle.pop()).is_closed:
+                return connection
+        return None
+
+    async def _connected(self, url: httpx2.URL) -> "_Connection":
+        is_secure = url.scheme == "https"
+        if is_secure and self._ssl is None:
+            self._ssl = httpx2.create_ssl_context()
+        try:
+            async with asyncio.timeout(self._connects_within_s):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    _Connection,
+                    url.host,
+                    url.port or (443 if is_secure else 80),
+                    ssl=self._ssl if is_secure else None,
+                    happy_eyeballs_delay=_NEXT_ADDRESS_S,
+                )
+        except TimeoutError:
+            raise httpx2.ConnectTimeout(f"no connection within {self._connects_within_s:g} s") from None
+        except OSError as error:
+            raise httpx2.ConnectError(str(error)) from error
+        return connection
+
+    async def aclose(self) -> None:
+        """Close the connections that no response is read from."""
+        while self._idle:
+            self._idle.pop().close()
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: a request, then what comes of its response."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self._http = h11.Connection(h11.CLIENT, MOST_HEAD_BYTES)
+        self._unread = bytearray()
+        self._has_come = asyncio.Event()
+        self._error: Exception | None = None
+        self.is_closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        self._has_come.set()
+        if len(self._unread) > MOST_UNREAD_BYTES:
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._error, self.is_closed = exc, True
+        self._has_come.set()
+
+    def send(self, request: httpx2.Request, content: bytes) -> None:
+        """Write a whole request."""
+        try:
+            parts = [
+                self._http.send(
+                    h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
+                ),
+                self._http.send(h11.Data(content)),
+                self._http.send(h11.EndOfMessage()),
+            ]
+        except h11.LocalProtocolError as error:
+            raise httpx2.LocalProtocolError(str(error)) from None
+        self._transport.write(b"".join(part for part in parts if part))
+
+    async def head(self) -> h11.Response:
+        """Return the head of the response; those that only announce it are passed over."""
+        while not isinstance(event := self._next(), h11.Response):
+            if event is h11.NEED_DATA:
+                await self._receive()
+            elif not isinstance(event, h11.InformationalResponse):
+                raise httpx2.RemoteProtocolError("the server closed the connection without an answer")
+        return event
+
+    async def content(self) -> AsyncIterator[bytes]:
+        """Yield the content of the response, all that has come at once, to its end."""
+        while True:
+            parts = []
+            while isinstance(event := self._next(), h11.Data):
+                parts.append(event.data)
+            if parts:
+                yield b"".join(parts)
+            if event is not h11.NEED_DATA:
+                return
+            await self._receive()
+
+    def begins_anew(self) -> bool:
+        """Make ready for another request; return False where the connection cannot serve one."""
+        if self.is_closed or self._unread or not self._http.our_state is self._http.their_state is h11.DONE:
+            return False
+        self._http.start_next_cycle()
+        return True
+
+    def close(self) -> None:
+        """Close at once, whatever is still on its way."""
+        self._transport.abort()
+
+    def _next(self) -> object:
+        try:
+            return self._http.next_event()
+        except h11.RemoteProtocolError as error:
+            raise httpx2.RemoteProtocolError(str(error)) from None
+
+    async def _receive(self) -> None:
+        """Wait for more, and give it to the parser."""
+        while not self._unread and not self.is_closed:
+            self._has_come.clear()
+            await self._has_come.wait()
+        if self._error is not None and not self._unread:
+            raise httpx2.ReadError(str(self._error)) from None
+        self._http.receive_data(bytes(self._unread))
+        self._unread.clear()
+        self._transport.resume_reading()
+
+
+class _Body(httpx2.AsyncByteStream):
+    """The content of a response, whose connection is kept once all of it was read."""
+
+    def __init__(self, wire: Wire, connection: _Connection) -> None:
+        self._wire, self._connection, self._is_read = wire, connection, False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for part in self._connection.content():
+            yield part
+        self._is_read = True
+
+    async def aclose(self) -> None:
+        """Keep the connection, or close it where content is left."""
+        if self._is_read:
+            self._wire.keep(self._connection)
+        else:
+            self._connection.close()
