@@ -50,6 +50,7 @@ PROGRAMS = (
     "serving",
     "served",
     "guidellm",
+    "harness",
     "traffic",
 )
 

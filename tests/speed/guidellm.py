@@ -22,36 +22,34 @@ MOST_APART = 0.05
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     """Ratios of medians, guidellm's to ours, over the rounds."""
-    if not python("clients").is_file():
-        sys.exit("guidellm is not installed: run `make clients` first.")
+    check_installed()
     path = model(shape)
     with serving(path, PoolSpec(parallel=STREAMS, n_ctx=N_CTX)) as api:
         theirs, ours = zip(*(compared(api, Path(path).stem) for _ in range(num_rounds)), strict=True)
     rows = []
     for name in ("TTFT", "TPOT"):
         of_guidellm, of_us = (median(one[name] for one in found) for found in (theirs, ours))
-        value = of_guidellm / of_us
-        is_reached = abs(value - 1) <= MOST_APART
-        beside = f"{of_guidellm:.1f} against {of_us:.1f} ms"
-        rows.append(Row(f"{name} of guidellm, of ours", value, "x", "0.95 to 1.05", is_reached, beside))
+        rows.append(
+            alike(f"{name} of guidellm, of ours", of_guidellm / of_us, f"{of_guidellm:.1f} against {of_us:.1f} ms")
+        )
     return rows
+
+
+def check_installed() -> None:
+    """Exit with the remedy where guidellm is not there."""
+    if not python("clients").is_file():
+        sys.exit("guidellm is not installed: run `make clients` first.")
+
+
+def alike(figure: str, value: float, beside: str) -> Row:
+    """A line whose ratio should be within 5 % of 1."""
+    return Row(figure, value, "x", "0.95 to 1.05", abs(value - 1) <= MOST_APART, beside)
 
 
 def compared(api: Api, name: str) -> tuple[dict[str, float], dict[str, float]]:
     """Medians in milliseconds, guidellm's and ours: TTFT, and TPOT, which is the time of a request by its tokens."""
-    with tempfile.TemporaryDirectory() as folder:
-        prompts, report = Path(folder) / "prompts.csv", Path(folder) / "report.json"
-        write_prompts(prompts)
-        output_of(_words(api, name, prompts, report), {"HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"})
-        (benchmark,) = json.loads(report.read_text())["benchmarks"]
-    metrics: dict[str, Any] = benchmark["metrics"]
-    if metrics["request_totals"]["successful"] != REQUESTS:
-        sys.exit(f"guidellm: {metrics['request_totals']}")
+    theirs = of_guidellm(f"http://127.0.0.1:{api.port}", name, KEY, STREAMS, REQUESTS)
     calls = api.inside("calls", num=REQUESTS)
-    theirs = {
-        "TTFT": metrics["time_to_first_token_ms"]["successful"]["median"],
-        "TPOT": metrics["time_per_output_token_ms"]["successful"]["median"],
-    }
     ours = {
         "TTFT": 1e3 * median(ttft_s for ttft_s, _, _ in calls),
         "TPOT": 1e3 * median(elapsed_s / num for _, elapsed_s, num in calls),
@@ -59,13 +57,30 @@ def compared(api: Api, name: str) -> tuple[dict[str, float], dict[str, float]]:
     return theirs, ours
 
 
-def _words(api: Api, name: str, prompts: Path, report: Path) -> list[str | Path]:
-    backend = f"kind=openai_http,target=http://127.0.0.1:{api.port},api_key={KEY},model={name}"
-    return [
-        python("clients"), "-m", "guidellm", "run", "--disable-console",
-        "--backend", f"{backend},request_format=/v1/completions,max_tokens={NUM_TOKENS}",
-        "--profile", f"kind=concurrent,streams={STREAMS}",
-        "--constraint", f"kind=max_requests,count={REQUESTS}",
-        "--data", f"kind=csv_file,path={prompts}",
-        "--output", f"kind=json,path={report}",
-    ]  # fmt: skip
+def of_guidellm(address: str, name: str, key: str, num_streams: int, num_requests: int) -> dict[str, float]:
+    """guidellm's medians of TTFT and TPOT in milliseconds, and tokens per second from the first request to the last
+    answer; exits unless all requests were answered."""
+    with tempfile.TemporaryDirectory() as folder:
+        prompts, report = Path(folder) / "prompts.csv", Path(folder) / "report.json"
+        write_prompts(prompts)
+        backend = f"kind=openai_http,target={address},api_key={key},model={name}"
+        words: list[str | Path] = [
+            python("clients"), "-m", "guidellm", "run", "--disable-console",
+            "--backend", f"{backend},request_format=/v1/completions,max_tokens={NUM_TOKENS}",
+            "--profile", f"kind=concurrent,streams={num_streams}",
+            "--constraint", f"kind=max_requests,count={num_requests}",
+            "--data", f"kind=csv_file,path={prompts}",
+            "--output", f"kind=json,path={report}",
+        ]  # fmt: skip
+        output_of(words, {"HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"})
+        (benchmark,) = json.loads(report.read_text())["benchmarks"]
+    metrics: dict[str, Any] = benchmark["metrics"]
+    if metrics["request_totals"]["successful"] != num_requests:
+        sys.exit(f"guidellm: {metrics['request_totals']}")
+    answered = benchmark["requests"]["successful"]
+    seconds = max(one["request_end_time"] for one in answered) - min(one["request_start_time"] for one in answered)
+    return {
+        "TTFT": metrics["time_to_first_token_ms"]["successful"]["median"],
+        "TPOT": metrics["time_per_output_token_ms"]["successful"]["median"],
+        "tokens per second": sum(one["output_tokens"] for one in answered) / seconds,
+    }
