@@ -12,8 +12,6 @@ MOST_IDLE = 64
 MOST_HEAD_BYTES = 100 << 10
 MOST_UNREAD_BYTES = 256 << 10
 """Bytes that have come and are not read yet; beyond them the server has to wait."""
-_NEXT_ADDRESS_S = 0.25
-"""Time after which the next address of a host is tried beside the first."""
 
 
 class Wire(httpx2.AsyncBaseTransport):
@@ -62,7 +60,6 @@ class Wire(httpx2.AsyncBaseTransport):
                     url.host,
                     url.port or (443 if is_secure else 80),
                     ssl=self._ssl if is_secure else None,
-                    happy_eyeballs_delay=_NEXT_ADDRESS_S,
                 )
         except TimeoutError:
             raise httpx2.ConnectTimeout(f"no connection within {self._connects_within_s:g} s") from None
