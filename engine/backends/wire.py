@@ -45,8 +45,9 @@ class Wire(httpx2.AsyncBaseTransport):
 
     def _kept(self) -> "_Connection | None":
         while self._idle:
-            if not (connection := self._idle.pop()).is_closed:
+            if (connection := self._idle.pop()).is_silent:
                 return connection
+            connection.close()
         return None
 
     async def _connected(self, url: httpx2.URL) -> "_Connection":
@@ -84,6 +85,11 @@ class _Connection(asyncio.Protocol):
         self._has_come = asyncio.Event()
         self._error: Exception | None = None
         self.is_closed = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is open, and nothing has come that was not read."""
+        return not self.is_closed and not self._unread
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -136,7 +142,8 @@ class _Connection(asyncio.Protocol):
 
     def begins_anew(self) -> bool:
         """Make ready for another request; return False where the connection cannot serve one."""
-        if self.is_closed or self._unread or not self._http.our_state is self._http.their_state is h11.DONE:
+        is_done = self._http.our_state is self._http.their_state is h11.DONE
+        if not is_done or not self.is_silent or self._http.trailing_data[0]:
             return False
         self._http.start_next_cycle()
         return True
