@@ -1,6 +1,7 @@
 """The workbench with a server that it starts itself: the llama_cpp.server of the installed package."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -8,6 +9,7 @@ import pytest
 
 from engine.backends.managed import ManagedEngine
 from engine.backends.managed_programs import ManagedServer
+from engine.comparing.arms import Arm, ComparisonPlan
 from engine.errors import ModelError, PoolClosed
 from engine.history import EngineIdentity
 from engine.models.identity import model_hash
@@ -48,6 +50,25 @@ def test_a_trial_is_answered_by_it_and_ejecting_ends_it(bench: Workbench, story_
     with pytest.raises(PoolClosed):
         last.job.result(60)
     assert not psutil.pid_exists(engine.pids[0])
+
+
+def test_it_is_compared_with_a_pool_and_started_again_afterwards(bench: Workbench, story_model: Path) -> None:
+    server = ManagedServer("llama_cpp.server", story_model, SPEC)
+    bench.model_manager.connect(server)
+    until(lambda: not bench.model.is_loading)
+    arm = Arm(sampling=Sampling(temperature=0), max_tokens=8)
+    plan = ComparisonPlan(prompt="Once upon a time", arms=(arm, replace(arm, model=str(story_model))))
+    id = bench.compare.start(plan)
+    bench.compare.wait(120)
+    record = bench.compare.comparison(id)
+    assert [answer.error for answer in record.answers] == ["", ""]
+    there, here = (bench.trials.trial(answer.trial_id) for answer in record.answers)
+    assert there.engine is not None and here.engine is None
+    assert there.model.hash == here.model.hash
+    assert there.completion is not None and here.completion is not None
+    assert there.completion.text == here.completion.text
+    until(lambda: bench.model.engine is not None and bench.model.server is not None)
+    assert bench.model.server == server
 
 
 def test_one_that_ends_by_itself_is_told_and_started_again(bench: Workbench, story_model: Path) -> None:
