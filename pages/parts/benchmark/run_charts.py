@@ -47,9 +47,9 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     if not cells:
         return {}
     found: dict[str, Make] = {**_answers(run, summary, metric)}
-    if run.question == "settings":
-        found[ALL] = partial(charts.cells, run, summary, metric)
     axes = series.numeric_axes(cells)
+    if run.question == "settings" or (run.question == "engines" and not axes):
+        found[ALL] = partial(charts.cells, run, summary, metric)
     grid, threads = series.layouts(summary, metric), series.scaling(summary, metric)
     for axis in axes:
         label = _label(axis)

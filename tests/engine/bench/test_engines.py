@@ -27,6 +27,7 @@ from engine.bench.planning.axes import parse_values
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.feasibility import NO_FOLDER
 from engine.bench.planning.plan import Cell, Objective, Plan
+from engine.bench.planning.plan_names import by_axes
 from engine.bench.planning.presets import preset
 from engine.bench.planning.preview import preview
 from engine.bench.planning.remote import MOST_REQUESTS, RemoteBudget, remote_requests
@@ -104,6 +105,12 @@ def test_an_external_engine_cannot_be_taken_for_another() -> None:
     for wrong in ("external:", "http://10.0.0.1", "Pool"):
         with pytest.raises(ConfigError, match="it takes one of pool, llama-server"):
             parse_values("arm", wrong)
+
+
+def test_a_plan_is_named_by_its_engines() -> None:
+    assert by_axes(Plan(question="engines", axes={"arm": ("pool", DESK)})).startswith(
+        "Engine this pool, desk (external)"
+    )
 
 
 def test_plans_of_before_still_open(story_model: Path) -> None:
