@@ -79,17 +79,42 @@ def answers(
     )
 
 
-def greedy_texts(
-    submit: Callable[..., Job], prompts: Sequence[str], *, num_tokens: int = 32, timeout_s: float = 600.0
-) -> tuple[str, ...]:
-    """Return the greedy answer of a server to each text, one request at a time. `submit` is that of its engine.
+def greedy_completions(
+    submit: Callable[..., Job],
+    prompts: Sequence[str] | Sequence[Ids],
+    *,
+    top_k: int = 0,
+    num_tokens: int = 32,
+    timeout_s: float = 600.0,
+) -> tuple[Completion, ...]:
+    """Return the greedy answer of a server to each prompt, one request at a time, with `top_k` candidates.
 
-    Raises JobTimeout, ServerFailed.
+    `submit` is that of its engine. Raises JobTimeout, ServerFailed.
     """
     deadline, most_probable = Deadline(timeout_s), Sampling(temperature=0)
-    return tuple(
-        _done(submit(prompt, most_probable, max_tokens=num_tokens, reuse_prefix=False), deadline).text
-        for prompt in prompts
+    options = RequestOptions(max_tokens=num_tokens, top_k=top_k, reuse_prefix=False)
+    return tuple(_done(submit(prompt, most_probable, **options), deadline) for prompt in prompts)
+
+
+def until_they_part(reference: Answers, done: Sequence[Completion]) -> tuple[Answers, Answers]:
+    """Return a reference and greedy answers of the same model, with their distributions of the tokens before which both
+    have the same text: up to the first token that differs, or that has no candidates.
+    """
+    rows, top_ids, top_logprobs, start = list[int](), list[Ints](), list[Floats](), 0
+    for prompt, greedy, forced, one in zip(reference.prompts, reference.greedy, reference.forced, done, strict=True):
+        parted = [place for place, (ours, theirs) in enumerate(zip(greedy, one.ids, strict=False)) if ours != theirs]
+        bare = np.flatnonzero((one.steps.records["flags"] & INSPECTED) == 0).tolist()
+        num = min(len(greedy), len(one.ids), *(place + 1 for place in parted[:1]), *bare[:1])
+        first = start + len(prompt) - 1
+        rows += range(first, first + num)
+        top_ids.append(one.steps.top_ids[:num])
+        top_logprobs.append(one.steps.top_logprobs[:num])
+        start += len(forced) - 1
+    ours = reference._replace(top_ids=reference.top_ids[rows], top_logprobs=reference.top_logprobs[rows])
+    return ours, ours._replace(
+        greedy=tuple(tuple(one.ids) for one in done),
+        top_ids=np.concatenate(top_ids),
+        top_logprobs=np.concatenate(top_logprobs),
     )
 
 

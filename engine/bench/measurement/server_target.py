@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import psutil
 
@@ -13,7 +13,7 @@ from engine.backends.connecting import OnOpening, open_known
 from engine.backends.managed import open_managed
 from engine.backends.managed_programs import MANAGED
 from engine.backends.seen_vocabulary import SeenVocabulary
-from engine.bench.measurement.clients import Deadline, Prompt
+from engine.bench.measurement.clients import Deadline
 from engine.bench.measurement.load_generator import Bound, LoadGenerator
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.metrics import metrics_of
@@ -28,7 +28,7 @@ from engine.machine.noise import NoiseWatch, flag_of
 from engine.models.tokenizer import Tokenizer
 from engine.protocol import Engine
 from engine.samples import Flag
-from engine.specs import Sampling
+from engine.specs import RequestOptions, Sampling
 from engine.vocabulary import TokenKind, Vocabulary
 
 
@@ -65,11 +65,17 @@ class ServerTarget:
         facts = {name: value for name, value in self.facts.items() if name != "repetitions"}
         return ServerTarget(cell, self._served, facts, sample_s=self._sample_s)
 
-    def submit(self, prompt: Prompt, sampling: Sampling, *, max_tokens: int, reuse_prefix: bool) -> Job:
+    @property
+    def has_ids_of_file(self) -> bool:
+        """True where it was started here with the configuration's file, and reports the ids of its tokens."""
+        can = self.engine.capabilities
+        return self._served.pids is not None and can.has_ids and can.logprobs_of == "model"
+
+    def submit(self, prompt: str | Sequence[int], sampling: Sampling, **options: Unpack[RequestOptions]) -> Job:
         """Submit a request that is not measured, within the limits of the load."""
         if self._served.bound is not None:
             self._served.bound.before_each()
-        return self.engine.submit(prompt, sampling, max_tokens=max_tokens, reuse_prefix=reuse_prefix)
+        return self.engine.submit(prompt, sampling, **options)
 
     def warm_up(self, timeout_s: float) -> None:
         """Repeat until steady, and compute the number of repetitions for one sample; elsewhere send one request."""

@@ -45,13 +45,9 @@ def _value(axis: Axis, value: Any) -> str:
         return "on" if value else "off"
     if axis.kind == "path":
         return Path(value).name.removesuffix(".gguf")
-    return (
-        axis.show(value)
-        if axis.kind in ("layout", "engine")
-        else f"{value:,}"
-        if isinstance(value, int | float)
-        else str(value)
-    )
+    if axis.kind in ("layout", "engine"):
+        return axis.show(value)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def _asked(plan: Plan) -> list[str]:

@@ -4,7 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from engine.bench.analysis.divergence import divergence, divergence_of_texts
-from engine.bench.measurement.answers import Answers, answers, greedy_texts
+from engine.bench.measurement.answers import (
+    NUM_CANDIDATES,
+    Answers,
+    answers,
+    greedy_completions,
+    until_they_part,
+)
 from engine.bench.measurement.embedding import EmbeddingTarget
 from engine.bench.measurement.server_target import ServerTarget
 from engine.bench.measurement.target import EngineTarget, Target
@@ -32,8 +38,8 @@ Find = Callable[[PlannedCell], Target]
 def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:
     """Have the configurations answer the same prompts, and record how far their answers are from the first one's.
 
-    Of configurations that compute alike only one runs, and its figures apply to the others. Servers are compared by
-    their texts.
+    Of configurations that compute alike only one runs, and its figures apply to the others. A server is
+    compared by its tokens where it runs the same file and reports them, else by its texts.
     """
     prompts = sample_prompts()[:NUM_COMPARED]
     reference = _Reference(prompts, timeout_s * NUM_COMPARED)
@@ -46,7 +52,8 @@ def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> I
             if computation not in known:
                 known[computation] = reference.divergence(target_of(cell))
         except EngineError as error:
-            yield replace(record, reason=f"its answers could not be compared: {error}")
+            told = f"its answers could not be compared: {error}"
+            yield replace(record, reason="; ".join(filter(None, (record.reason, told))))
             continue
         yield replace(record, facts={**record.facts, **known[computation]})
 
@@ -61,14 +68,21 @@ class _Reference:
     def divergence(self, target: Target) -> dict[str, float]:
         """Return the facts of a target; none for a server before there is a reference. Raises EngineError."""
         if isinstance(target, ServerTarget) and self._first is not None:
-            texts = greedy_texts(target.submit, self._prompts, timeout_s=self._timeout_s)
-            return divergence_of_texts(*self._first, texts)
+            return self._of_server(target, *self._first)
         if not isinstance(target, EngineTarget):
             return {}
         first = self._first[0] if self._first else None
         found = answers(target.engine, first or self._prompts, timeout_s=self._timeout_s)
         self._first = self._first or (found, target.engine.vocabulary)
         return divergence(self._first[0], found).facts
+
+    def _of_server(self, target: ServerTarget, reference: Answers, vocabulary: Vocabulary) -> dict[str, float]:
+        """Compare a server by ids and distributions where it runs the same file and reports them, else by texts."""
+        if target.has_ids_of_file and reference.num_vocab == len(target.engine.vocabulary):
+            done = greedy_completions(target.submit, reference.prompts, top_k=NUM_CANDIDATES, timeout_s=self._timeout_s)
+            return divergence(*until_they_part(reference, done)).facts
+        done = greedy_completions(target.submit, self._prompts, timeout_s=self._timeout_s)
+        return divergence_of_texts(reference, vocabulary, [one.text for one in done])
 
 
 def _computation(cell: Cell) -> object:

@@ -287,6 +287,16 @@ def _asked(target: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
+def test_a_server_on_the_same_file_is_compared_token_by_token(made: Any) -> None:
+    if missing := managed_missing(engines.LLAMA_SERVER):
+        pytest.skip(missing)
+    with closing(TargetPool(open_target)) as targets:
+        cells = made("pool", engines.LLAMA_SERVER, pool={"threads": 1, "n_ctx": 512})
+        records = list(compared_answers([(cell, first_record(cell)) for cell in cells], targets.target, WITHIN_S))
+    assert 0 <= records[1].facts["kl_mean"] <= records[1].facts["kl_max"] < 0.1
+    assert records[1].facts["num_different"] <= 2
+
+
 # Load on other machines.
 
 
