@@ -19,7 +19,6 @@ LONG = (
     "Once upon a time there was a king who had three daughters, and the youngest was so beautiful that the sun itself, "
     "which has seen so much, wondered whenever it shone in her face.\n"
 )
-PROMPTS = ("Once upon a time", LONG, "and if they have not died, they are living there still.")
 SPECS = (
     BeamSpec(),
     BeamSpec(num_beams=2, length_penalty=0.0, max_new_tokens=32),
@@ -47,7 +46,7 @@ def engine(request: pytest.FixtureRequest, story_folder: Path, float_model: Path
         yield opened
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=["short", "long", "at an end"])
+@pytest.mark.parametrize("prompt", ["Once upon a time", LONG], ids=["short", "long"])
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.num_beams}-{spec.length_penalty}")
 def test_the_sequences_and_scores_of_transformers(network: Any, engine: Pool, prompt: str, spec: BeamSpec) -> None:
     ids, ends = engine.tokenize(prompt), engine.vocabulary.end_tokens
