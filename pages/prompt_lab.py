@@ -208,6 +208,7 @@ def measuring(bench: Workbench) -> None:
 
 def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """Draw the strip with its inspector, and the facts and actions of the trial."""
+    beam_controls.progress(bench)
     if trial is not None and trial.label == TrialLabel.RECORDED:
         st.caption(f"Sample recorded with {plain(trial.model.name)}. Press Run to generate yours.")
     diff = diff_address.asked(bench, trial)
@@ -223,7 +224,6 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
         is_addressed=True, inspector="shared" if is_chat else True,
     )  # fmt: skip
     beams_view.pruned_toggle(bench, trial)
-    beam_controls.progress(bench)
     probable_view.show(bench, trial)
     if trial is not None and is_running:
         _await_end(trial)
