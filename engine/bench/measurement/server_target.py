@@ -10,8 +10,10 @@ from typing import NamedTuple, Unpack
 import psutil
 
 from engine.backends.connecting import OnOpening, open_known
+from engine.backends.dialects import CHAT
 from engine.backends.managed import open_managed
 from engine.backends.managed_programs import MANAGED
+from engine.backends.openai_server import ServerEngine
 from engine.backends.seen_vocabulary import SeenVocabulary
 from engine.bench.measurement.clients import Deadline
 from engine.bench.measurement.load_generator import Bound, LoadGenerator
@@ -33,7 +35,7 @@ from engine.vocabulary import TokenKind, Vocabulary
 
 
 class Served(NamedTuple):
-    """A server that answers. tokens: those of its prompts; pids: of its processes, None where it runs elsewhere.
+    """A server that answers. tokens: those of its prompts; pids: of its processes, None where it was not started here.
 
     remark: what a reader of its figures must know.
     """
@@ -162,7 +164,7 @@ def _started(cell: Cell, begins: OnOpening) -> tuple[Served, float]:
         _teach(engine.vocabulary, vocabulary)
     has_ids = engine.capabilities.has_ids
     tokens = PromptTokens.of_ids(vocabulary) if has_ids else PromptTokens.of_words(vocabulary)
-    return Served(engine, tokens, lambda: _with_children(engine.pids), _remark(cell, tokens)), load_s
+    return Served(engine, tokens, lambda: _with_children(engine.pids), _remark(cell, engine, tokens)), load_s
 
 
 def _teach(known: SeenVocabulary, vocabulary: Vocabulary) -> None:
@@ -183,17 +185,24 @@ def _connected(cell: Cell, budget: RemoteBudget, begins: OnOpening) -> Served:
     if engine.capabilities.has_ids and not is_whole:
         tokens = tokens._replace(ends=engine.vocabulary.end_tokens)
     remark = (
-        f"{_remark(cell, tokens)}; model: {engine.found.model}; memory and processor use: not measured, runs elsewhere"
+        f"{_remark(cell, engine, tokens)}; model: {engine.found.model}; memory and processor use: not measured, as it "
+        "was not started here"
     )
     return Served(engine, tokens, None, remark, bound)
 
 
-def _remark(cell: Cell, tokens: PromptTokens) -> str:
+def _remark(cell: Cell, engine: ServerEngine, tokens: PromptTokens) -> str:
     """Return what its requests were, where they may differ from those of the pool."""
-    if cell.workload.asked == "prompts":
-        return "prompts: the texts of the plan"
-    prompts = "random token ids" if not tokens.is_text else "texts of as many words, as it takes no token ids"
-    return f"prompts: {prompts}" + ("" if tokens.ends else "; an answer may end early, as its end cannot be barred")
+    has_ids, is_own = engine.capabilities.has_ids, cell.workload.asked == "prompts"
+    told = "prompts: the texts of the plan" if is_own else "prompts: random token ids"
+    if tokens.is_text and not is_own:
+        reason = "its vocabulary is not known" if has_ids else "it takes no token ids"
+        told = f"prompts: texts of as many words, as {reason}"
+    if engine.found.form is CHAT:
+        told += "; each is a chat message, to which a template adds tokens"
+    if not has_ids:
+        told += "; it may reuse the beginnings of earlier prompts"
+    return told if tokens.ends or is_own else f"{told}; an answer may end early, as its end cannot be barred"
 
 
 def _with_children(pids: Sequence[int]) -> set[int]:

@@ -165,7 +165,7 @@ class Feasibility:
     def notes(self, cell: Cell) -> tuple[str, ...]:
         """Return the unusual but allowed properties of `cell`."""
         if engines.is_external(cell.arm):
-            return ("runs elsewhere: its threads, context and memory are not known here",)
+            return ("not started here: its threads, context and memory are not known",)
         found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))]
         if cell.arm == engines.TRANSFORMERS:
             found.append(f"PyTorch runs the folder {Path(cell.model).name}")

@@ -52,8 +52,7 @@ def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> I
             if computation not in known:
                 known[computation] = reference.divergence(target_of(cell))
         except EngineError as error:
-            told = f"its answers could not be compared: {error}"
-            yield replace(record, reason="; ".join(filter(None, (record.reason, told))))
+            yield _noted(record, f"its answers could not be compared: {error}")
             continue
         yield replace(record, facts={**record.facts, **known[computation]})
 
@@ -85,6 +84,11 @@ class _Reference:
         return divergence_of_texts(reference, vocabulary, [one.text for one in done])
 
 
+def _noted(record: CellRecord, failure: str) -> CellRecord:
+    """Return the record with a failure of the comparison after what was remarked before."""
+    return replace(record, reason="; ".join(filter(None, (record.reason, failure))))
+
+
 def _computation(cell: Cell) -> object:
     """Return what determines the answers to single requests: not the number of processes and sequences."""
     return cell.arm, cell.model, cell.build, replace(cell.pool, instances=1, parallel=1, pin=False, load="mmap")
@@ -105,7 +109,7 @@ def compared_vectors(measured: Measured, target_of: Find, timeout_s: float) -> I
                 continue
             found = agreement(_vectors(_pool_of(target_of(cell)), timeout_s), reference)
         except EngineError as error:
-            yield replace(record, reason=f"its vectors could not be compared: {error}")
+            yield _noted(record, f"its vectors could not be compared: {error}")
             continue
         yield replace(record, facts={**record.facts, **found._asdict()})
 

@@ -40,6 +40,7 @@ from engine.runs import RunRecord, RunStatus
 from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, fake_server
 from tests.engine.bench.fakes import Kept
 from tests.engine.bench.run_maker import measured_run
+from tests.servers import llama_server
 
 DESK = "external:desk"
 SMALL: dict[str, Any] = {"num_prompt": 16, "num_generated": 6, "duration_s": 0.2}
@@ -196,8 +197,11 @@ def test_a_server_is_measured_by_when_its_tokens_come(home: Path, made: Any) -> 
     assert metrics["tpot_s"] >= 0, "events of this server may be read at the same moment"
     assert not {"pss_bytes", "private_bytes", "cpu_cores"} & metrics.keys()
     assert math.isnan(metrics["prefill_per_s"]), "the server does not report the tokens of a prompt"
-    for said in ("takes no token ids", "cannot be barred", "model: m", "not measured, runs elsewhere"):
-        assert said in target.remark
+    assert target.remark == (
+        "prompts: texts of as many words, as it takes no token ids; it may reuse the beginnings of earlier prompts; an "
+        "answer may end early, as its end cannot be barred; model: m; memory and processor use: not measured, as it "
+        "was not started here"
+    )
     prompts = [one.body["prompt"] for one in seen if one.path == COMPLETIONS and one.body["max_tokens"] == 6]
     assert len(prompts) > 1 and {len(prompt.split()) for prompt in prompts} == {16}
 
@@ -244,6 +248,42 @@ def test_answers_of_a_server_are_compared_by_their_texts(home: Path, made: Any) 
         records = list(compared_answers([(cell, first_record(cell)) for cell in cells], targets.target, WITHIN_S))
     assert records[0].facts["num_different"] == 0
     assert records[1].facts["num_different"] == 8 and "kl_mean" not in records[1].facts
+
+
+def test_a_comparison_that_fails_is_added_to_the_remark(home: Path, made: Any) -> None:
+    def broken(request: Request) -> None:
+        request.json({"error": {"message": "out of slots"}}, 500)
+
+    with desk(home, broken), closing(TargetPool(open_target)) as targets:
+        cells = made("pool", DESK)
+        records = [replace(first_record(cell), reason="prompts: random words") for cell in cells]
+        found = list(compared_answers(list(zip(cells, records, strict=True)), targets.target, WITHIN_S))
+    assert found[0].reason == "prompts: random words"
+    assert re.fullmatch(r"prompts: random words; its answers could not be compared: .*out of slots.*", found[1].reason)
+
+
+def test_the_remark_says_what_a_server_cannot_be_told(home: Path, made: Any) -> None:
+    def chatted(request: Request) -> None:
+        said = {"index": 0, "delta": {"content": " a"}, "finish_reason": "length"}
+        request.events({"choices": [said]})
+
+    with fake_server({"/v1/chat/completions": chatted}) as (address, _seen):
+        add_known(home, KnownEngine(name="desk", url=address))
+        (cell,) = made(DESK)
+        with closing(open_server_target(cell)) as target:
+            assert "each is a chat message, to which a template adds tokens; it may reuse" in target.remark
+        texts = replace(cell, workload=replace(cell.workload, asked="prompts", prompts=("Once",)))
+        with closing(open_server_target(texts)) as target:
+            assert target.remark.startswith("prompts: the texts of the plan; each is a chat message")
+            assert "it may reuse the beginnings of earlier prompts" in target.remark
+
+
+def test_a_llama_server_that_runs_already_gets_words(home: Path, made: Any, story_model: Path) -> None:
+    with llama_server(story_model, "-c", "512", "-np", "2", "-t", "1") as address:
+        add_known(home, KnownEngine(name="desk", url=address))
+        with closing(open_server_target(made(DESK)[0])) as target:
+            assert target.sample(1, WITHIN_S).metrics["tokens_per_s"] > 0
+    assert target.remark.startswith("prompts: texts of as many words, as its vocabulary is not known; model: ")
 
 
 @pytest.mark.parametrize("name", [engines.LLAMA_SERVER, pytest.param(engines.LLAMA_CPP_SERVER, marks=pytest.mark.slow)])
