@@ -57,7 +57,7 @@ def find_beams(
                     jobs[number] = engine.submit(ids, GREEDY, max_tokens=1, top_k=k, origin=origin)
             while wait(jobs.values(), POLL_S).not_done:
                 on_progress(search)
-            found = [_candidates(jobs[number]) for number in range(len(prefixes))]
+            found = [_candidates(engine, jobs[number]) for number in range(len(prefixes))]
         finally:
             for job in jobs.values():
                 job.cancel()
@@ -73,6 +73,8 @@ def _check(engine: Engine, prompt: Sequence[int], spec: BeamSpec) -> None:
     problem = beam_problem(can, _num_candidates(engine, spec))
     if problem:
         raise ConfigError(f"no beam search: {problem}")
+    if not can.is_exact and not engine.vocabulary.end_tokens:
+        raise ConfigError("no beam search: this engine does not report which token ends a text")
     if not prompt:
         raise ConfigError("the prompt is empty: this model needs at least one token to start from")
     most = can.n_ctx - spec.max_new_tokens + 1  # the last token of a sequence is not computed
@@ -98,7 +100,7 @@ def _in_place_first(prefixes: Sequence[tuple[int, ...]]) -> list[int]:
     return [*first, *copied]
 
 
-def _candidates(job: Job) -> Candidates:
+def _candidates(engine: Engine, job: Job) -> Candidates:
     top = [one for one in job.result().steps[0].top_logprobs if one[1] > -math.inf]
-    is_end = job.vocabulary.is_end
+    is_end = engine.vocabulary.is_end  # that of a job knows only its own tokens
     return Candidates([id for id, _ in top], [logprob for _, logprob in top], [is_end(id) for id, _ in top])

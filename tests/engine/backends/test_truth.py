@@ -7,6 +7,8 @@ import pytest
 
 from engine.backends.openai_server import ServerEngine
 from engine.calls import connect
+from engine.comparing.beam_search import find_beams
+from engine.comparing.beams import BeamSpec
 from engine.pool.pool import Pool
 from engine.specs import Sampling
 from tests.servers import llama_server
@@ -60,6 +62,15 @@ def test_ten_thousand_candidates_have_the_same_log_probabilities(server: ServerE
             assert (mine.rank, mine.text) == (other.rank, other.text)
     assert num >= 0.99 * NUM_COMPARED
     assert largest <= LARGEST_DIFFERENCE
+
+
+def test_a_beam_search_finds_the_same_sequences(server: ServerEngine, own: Pool) -> None:
+    spec = BeamSpec(num_beams=3, max_new_tokens=10)
+    ids = own.tokenize(PROMPTS[0])
+    ours, theirs = (find_beams(engine, ids, spec).sequences for engine in (own, server))
+    assert [one.ids for one in ours] == [one.ids for one in theirs]
+    assert [one.text for one in ours] == [one.text for one in theirs]
+    assert [one.logprob for one in ours] == pytest.approx([one.logprob for one in theirs], abs=LARGEST_DIFFERENCE)
 
 
 @pytest.mark.parametrize("text", ["É", "日本", "a–é🦊."])
