@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import h11
 import httpx2
@@ -26,10 +27,19 @@ class Wire(httpx2.AsyncBaseTransport):
         self._ssl: ssl.SSLContext | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request, and return the response once its head is here."""
-        connection = self._kept() or await self._connected(request.url)
+        """Send a request, and return the response once its head is here.
+
+        Where the server has closed a connection that was kept open, another is used.
+        """
+        await request.aread()
+        while (kept := self._kept()) is not None:
+            with suppress(httpx2.RemoteProtocolError, httpx2.ReadError):
+                return await self._answered(kept, request)
+        return await self._answered(await self._connected(request.url), request)
+
+    async def _answered(self, connection: "_Connection", request: httpx2.Request) -> httpx2.Response:
         try:
-            connection.send(request, await request.aread())
+            connection.send(request)
             head = await connection.head()
         except BaseException:
             connection.close()
@@ -105,14 +115,14 @@ class _Connection(asyncio.Protocol):
         self._error, self.is_closed = exc, True
         self._has_come.set()
 
-    def send(self, request: httpx2.Request, content: bytes) -> None:
-        """Write a whole request."""
+    def send(self, request: httpx2.Request) -> None:
+        """Write a whole request, whose content was read."""
         try:
             parts = [
                 self._http.send(
                     h11.Request(method=request.method, target=request.url.raw_path, headers=request.headers.raw)
                 ),
-                self._http.send(h11.Data(content)),
+                self._http.send(h11.Data(request.content)),
                 self._http.send(h11.EndOfMessage()),
             ]
         except h11.LocalProtocolError as error:

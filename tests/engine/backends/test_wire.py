@@ -59,6 +59,11 @@ def test_an_answer_may_end_with_its_connection() -> None:
     assert answered(HEAD + b"\r\nhello", num_requests=2, closes=True) == ([b"hello"] * 2, 2)
 
 
+def test_a_kept_connection_that_the_server_closes_is_replaced() -> None:
+    answer = HEAD + b"Content-Length: 5\r\n\r\nhello"
+    assert answered(answer, num_requests=5, closes=True) == ([b"hello"] * 5, 5)
+
+
 def test_a_connection_with_more_than_its_answer_is_not_used_again() -> None:
     answer = HEAD + b"Content-Length: 5\r\n\r\nhello" + HEAD
     assert answered(answer, num_requests=2) == ([b"hello"] * 2, 2)
