@@ -15,6 +15,8 @@ from engine.pool.pool import Pool
 from engine.protocol import Capabilities
 from tests.waiting import until
 
+pytestmark = pytest.mark.slow
+
 LONG = (
     "Once upon a time there was a king who had three daughters, and the youngest was so beautiful that the sun itself, "
     "which has seen so much, wondered whenever it shone in her face.\n"
@@ -29,6 +31,7 @@ SPECS = (
 
 @pytest.fixture(scope="module")
 def network(story_folder: Path) -> Any:
+    torch.set_num_threads(1)
     return AutoModelForCausalLM.from_pretrained(story_folder, dtype=torch.float32).eval()
 
 
