@@ -79,6 +79,13 @@ class ServerProcess:
             else:
                 return
 
+    async def has_ended(self, error: ServerFailed) -> bool:
+        """Return whether the process has ended, which a broken connection shows a moment before the system does."""
+        until = time.monotonic() + (_ENDS_WITHIN_S if error.status is None else 0.0)
+        while self.is_alive and time.monotonic() < until:
+            await asyncio.sleep(_POLL_S)
+        return not self.is_alive
+
     def failure(self) -> EngineError:
         """Return the error for a server that ended before it had loaded its model."""
         if self.is_stopped:
@@ -129,17 +136,28 @@ class ManagedEngine(ServerEngine):
 
         llama_cpp.server sends nothing where a prompt is too long, and says why in its log only.
         """
+        asked = error
         if self.kind == "llama_cpp.server" and str(error) == NOTHING_SENT:
-            body = {"model": self.found.model, "input": job.prompt}
-            match await self._link.ask("/extras/tokenize/count", body):
-                case {"count": int(num_tokens)} if num_tokens > self.capabilities.n_ctx:
-                    return PromptTooLong.of(f"{num_tokens:,}", self.capabilities.n_ctx)
-        until = time.monotonic() + _ENDS_WITHIN_S
-        while isinstance(error, ServerFailed) and error.status is None and time.monotonic() < until:
-            if not self._process.is_alive:
-                return WorkerDied(self._process.ending())
-            await asyncio.sleep(_POLL_S)
+            try:
+                num_tokens, n_ctx = await self._num_tokens(job), self.capabilities.n_ctx
+            except EngineError as failed:
+                asked = failed
+            else:
+                if num_tokens is not None and n_ctx and num_tokens >= n_ctx:
+                    return PromptTooLong(
+                        f"the prompt is {num_tokens:,} tokens; the context holds {n_ctx:,}, and {self.kind} needs one "
+                        "of them free: shorten the prompt or open the model with a larger context (n_ctx)"
+                    )
+        if isinstance(asked, ServerFailed) and await self._process.has_ended(asked):
+            return WorkerDied(self._process.ending())
         return error
+
+    async def _num_tokens(self, job: Job) -> int | None:
+        """Return the length of a prompt as llama_cpp.server counts it, None where it answers something else."""
+        match await self._link.ask("/extras/tokenize/count", {"model": self.found.model, "input": job.prompt}):
+            case {"count": int(num_tokens)}:
+                return num_tokens
+        return None
 
     def died(self, how: str) -> None:
         """Fail the open jobs and take no more, as the server has ended."""
@@ -191,8 +209,9 @@ def _connected(process: ServerProcess, spec: PoolSpec) -> ManagedEngine:
         startup = Startup(times[1] - times[0], times[2] - times[1], 0.0)
         return ManagedEngine(process, spec, link, loop, found, startup)
     except ServerFailed as error:
+        is_over = process.is_stopped or loop.call(process.has_ended(error))
         loop.close(link.close())
-        if process.is_alive and not process.is_stopped:
+        if not is_over:
             raise ModelError(f"{process.file.path}: {process.kind} cannot be used with it: {error}") from error
         raise process.failure() from error
     except BaseException:

@@ -222,17 +222,24 @@ class ServerEngine(metaclass=Refusing):
             self._running[job] = task
             if job.is_cancelled:  # while it was neither in the queue nor running
                 raise CancelledError
-            await self._answer(job, started)
+            await self._explained(job, started)
         except CancelledError:
             closed = self.ending or PoolClosed("closed while this job was open")
             self._loop.deliver(job.on_cancelled if job.is_cancelled else partial(job.fail, closed))
         except EngineError as error:
-            self._loop.deliver(partial(job.fail, (await self._reason(job, error)).bare()))
+            self._loop.deliver(partial(job.fail, error.bare()))
         except Exception as defect:
             self._loop.deliver(partial(job.fail, _defect(defect)))
         finally:
             self._running.pop(job, None)
             self._waiting.ended(job)
+
+    async def _explained(self, job: Job, started: float) -> None:
+        """Answer a job; raises the reason of an error of its request. Finding it may be cancelled, or fail, as well."""
+        try:
+            await self._answer(job, started)
+        except EngineError as error:
+            raise (await self._reason(job, error)).bare() from None
 
     async def _reason(self, job: Job, error: EngineError) -> EngineError:
         """Return the error that a job fails with, after an error of its request."""

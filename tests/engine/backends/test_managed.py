@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
@@ -13,10 +15,12 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from engine.backends import managed_programs
+from engine.backends import managed, managed_programs
+from engine.backends.link import Link
 from engine.backends.managed import ManagedEngine, ManagedKind, managed_missing, open_managed
 from engine.backends.managed_programs import MANAGED, flags
-from engine.errors import ConfigError, ModelError, PoolClosed, WorkerDied
+from engine.backends.openai_server import NOTHING_SENT
+from engine.errors import ConfigError, ModelError, PoolClosed, PromptTooLong, ServerFailed, WorkerDied
 from engine.models import llama_programs
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec, Sampling
@@ -32,6 +36,15 @@ opened = open_managed(sys.argv[1], sys.argv[2], PoolSpec(parallel=1, n_ctx=256, 
 print(*opened.pids, flush=True)
 sys.stdin.read()
 """
+CRASHING = """
+import os, socket, time
+with socket.create_server(("127.0.0.1", 0)) as listening:
+    listening.accept()[0].close()
+print("GGML_ASSERT(false) failed", flush=True)
+time.sleep(0.2)
+os.abort()
+"""
+"""As llama-server does it: it ends its HTTP first, then itself."""
 
 
 @pytest.fixture(scope="module", params=MANAGED)
@@ -79,15 +92,63 @@ def test_only_the_holder_of_its_key_is_answered(engine: ManagedEngine) -> None:
 
 def test_a_server_that_dies_fails_its_jobs_with_the_end_of_its_log(kind: ManagedKind, story_model: Path) -> None:
     with open_managed(kind, str(story_model), SPEC) as engine:
+        os.kill(engine.pids[0], signal.SIGSTOP)  # it would answer the first one before it dies
         running, waiting = (engine.submit("Once", max_tokens=200) for _ in range(2))
-        next(iter(running))
         os.kill(engine.pids[0], signal.SIGABRT)
+        os.kill(engine.pids[0], signal.SIGCONT)
         for job in (running, waiting):
             with pytest.raises(WorkerDied, match=r"crashed \(SIGABRT\); the end of its log:\n"):
                 job.result(60)
         until(lambda: engine.ending is not None)
         with pytest.raises(PoolClosed):
             engine.submit("Once")
+
+
+@pytest.mark.parametrize("status", [None, 500])
+def test_a_prompt_that_cannot_be_counted_fails_with_the_first_error(
+    engine: ManagedEngine, status: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine.kind != "llama_cpp.server":
+        pytest.skip("only llama_cpp.server is asked for the length of a prompt that it did not answer")
+
+    async def failing(*_given: object) -> object:
+        raise ServerFailed("no answer", status=status)
+
+    monkeypatch.setattr(managed, "_ENDS_WITHIN_S", 0.1)
+    monkeypatch.setattr(Link, "ask", failing)
+    error = engine.submit("Once " * 300, max_tokens=1).exception(60)
+    assert isinstance(error, ServerFailed) and str(error) == NOTHING_SENT
+    assert engine.num_open == 0
+
+
+def test_a_job_can_be_stopped_while_the_end_of_its_server_is_awaited(
+    engine: ManagedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_broken = threading.Event()
+
+    @asynccontextmanager
+    async def breaking(*_given: object) -> AsyncIterator[object]:
+        is_broken.set()
+        raise ServerFailed("the connection broke")
+        yield
+
+    monkeypatch.setattr(managed, "_ENDS_WITHIN_S", 600)
+    monkeypatch.setattr(Link, "stream", breaking)
+    job = engine.submit("Once", max_tokens=1)
+    assert is_broken.wait(60)
+    job.cancel()
+    assert job.result(60).finish_reason == "cancelled"
+    until(lambda: engine.num_open == 0)
+
+
+def test_a_prompt_that_fills_the_context_is_too_long(engine: ManagedEngine, pool: Pool) -> None:
+    n_ctx = engine.capabilities.n_ctx
+    assert n_ctx is not None
+    text = "Once" + " upon" * (n_ctx - len(pool.tokenize("Once")))
+    assert len(pool.tokenize(text)) == n_ctx
+    with pytest.raises(PromptTooLong, match="256"):
+        engine.submit(text, GREEDY, max_tokens=1).result(60)
+    assert len(engine.submit(text.removesuffix(" upon"), GREEDY, max_tokens=1).result(60).steps) == 1
 
 
 def test_a_model_that_it_cannot_load_is_named_with_the_end_of_its_log(
@@ -195,3 +256,12 @@ def test_a_program_that_never_listens_can_be_aborted(story_model: Path, program:
     with pytest.raises(PoolClosed):
         open_managed("llama-server", str(story_model), SPEC, on_opening=begin)
     assert psutil.Process().children() == before
+
+
+def test_a_server_that_crashes_while_it_loads_is_told_with_its_last_words(
+    story_model: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed, "_ENDS_WITHIN_S", 60)
+    program.write_text(f"#!{sys.executable}\n{CRASHING}")
+    with pytest.raises(ModelError, match=r"(?s)crashed \(SIGABRT\) while loading the model.*GGML_ASSERT"):
+        open_managed("llama-server", str(story_model), SPEC)
