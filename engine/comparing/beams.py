@@ -11,7 +11,7 @@ length normalisation of Wu et al. 2016 (https://arxiv.org/abs/1609.08144, sectio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, NamedTuple, TypedDict
 
 from engine.comparing.probable import Candidates
@@ -24,6 +24,9 @@ MOST_BEAMS, MOST_NEW_TOKENS = 16, 1024
 MOST_NODES = 2 * MOST_BEAMS * MOST_NEW_TOKENS
 ROOT = -1
 """Parent of the first tokens."""
+
+LEAST_LOGPROB, MOST_LOGPROB = -1e12, 1e-4
+"""Bounds of a token's log-probability, nats: float32 rounds that of a probability of 1 to a little above 0."""
 
 EarlyStopping = Literal["never"] | bool
 
@@ -112,7 +115,8 @@ class Beams:
     parents: for each node the node before it, ROOT for a first token, (n,); ids, logprobs: its token and the natural
     log-probability of that, (n,). ends: the complete sequences that the search kept, the best score first.
     num_computed: tokens that the model computed, the prompt included; num_least: what each token computed once takes.
-    Raises ConfigError for a tree that no search makes.
+    Raises ConfigError for a tree that no search makes, as far as that shows without the vocabulary, which may be empty
+    until `sequences` or `pruned` are read.
     """
 
     spec: BeamSpec
@@ -130,14 +134,31 @@ class Beams:
             raise ConfigError(f"a beam search of {num:,} parents, {len(self.ids):,} tokens: one of each is needed")
         if not all(ROOT <= parent < node for node, parent in enumerate(self.parents)):
             raise ConfigError("a token of a beam search comes before the one that it follows")
-        if not (min(self.ids) >= 0 and max(self.ids) < min(len(self.vocabulary), MAX_ID)):
-            raise ConfigError("a token of a beam search is not in the vocabulary")
-        if not all(-math.inf < logprob < math.inf for logprob in (*self.logprobs, *(one.score for one in self.ends))):
-            raise ConfigError("a figure of a beam search is not a finite number")
-        if not 1 <= len(self.ends) <= self.spec.num_beams or not all(0 <= one.node < num for one in self.ends):
-            raise ConfigError(f"a beam search of {self.spec.num_beams} beams has {len(self.ends):,} complete sequences")
+        if not 0 <= min(self.ids) <= max(self.ids) <= MAX_ID:
+            raise ConfigError("a token of a beam search has an id that no vocabulary has")
+        if not all(LEAST_LOGPROB <= logprob <= MOST_LOGPROB for logprob in self.logprobs):
+            raise ConfigError("a log-probability of a beam search is above 0 or not a finite number")
         if max(self._depths) > self.spec.max_new_tokens:
             raise ConfigError("a sequence of a beam search is longer than its max_new_tokens")
+        self._check_ends()
+
+    def _check_ends(self) -> None:
+        """Raise ConfigError where the complete sequences are not distinct ones, the best first, with their scores."""
+        num, nodes, scores = len(self.ends), {one.node for one in self.ends}, [one.score for one in self.ends]
+        if not 1 <= num <= self.spec.num_beams or len(nodes) < num:
+            raise ConfigError(f"a beam search of {self.spec.num_beams} beams has {num:,} complete sequences")
+        if not nodes <= self._leaves:
+            raise ConfigError("a complete sequence of a beam search goes on")
+        expected = [self.spec.score(self._totals[one.node], self._depths[one.node]) for one in self.ends]
+        if not all(map(partial(math.isclose, rel_tol=1e-9, abs_tol=1e-12), scores, expected)):
+            raise ConfigError("a score of a beam search does not follow from its log-probabilities")
+        if scores != sorted(scores, reverse=True):
+            raise ConfigError("the complete sequences of a beam search are not in the order of their scores")
+
+    @property
+    def best_ids(self) -> tuple[int, ...]:
+        """Token ids of the sequence with the best score."""
+        return tuple(self.ids[node] for node in self._path(self.ends[0].node))
 
     @cached_property
     def sequences(self) -> tuple[BeamSequence, ...]:
@@ -147,20 +168,30 @@ class Beams:
     def pruned(self, most: int) -> list[BeamSequence]:
         """Return the beams that were not followed further and the complete ones that are not returned: at most `most`,
         the most probable first."""
-        returned = {end.node for end in self.ends[: self.spec.num_returned]}
-        leaves = {*range(len(self.parents))} - {*self.parents} - returned
-        totals = list[float]()
-        for parent, logprob in zip(self.parents, self.logprobs, strict=True):
-            totals.append(logprob + (totals[parent] if parent != ROOT else 0.0))
         scores = {end.node: end.score for end in self.ends}
-        best = sorted(leaves, key=lambda node: -totals[node])[:most]
+        best = sorted(self._pruned, key=lambda node: -self._totals[node])[:most]
         return [self._sequence(node, scores.get(node)) for node in best]
 
     @property
     def num_pruned(self) -> int:
         """Number of beams that `pruned` has without a limit."""
-        returned = {end.node for end in self.ends[: self.spec.num_returned]}
-        return len({*range(len(self.parents))} - {*self.parents} - returned)
+        return len(self._pruned)
+
+    @property
+    def _leaves(self) -> set[int]:
+        return {*range(len(self.parents))} - {*self.parents}
+
+    @property
+    def _pruned(self) -> set[int]:
+        return self._leaves - {end.node for end in self.ends[: self.spec.num_returned]}
+
+    @cached_property
+    def _totals(self) -> list[float]:
+        """Log-probability of each node with all before it."""
+        totals = list[float]()
+        for parent, logprob in zip(self.parents, self.logprobs, strict=True):
+            totals.append(logprob + (totals[parent] if parent != ROOT else 0.0))
+        return totals
 
     @cached_property
     def _depths(self) -> list[int]:
@@ -169,15 +200,19 @@ class Beams:
             depths.append(1 + (depths[parent] if parent != ROOT else 0))
         return depths
 
-    def _sequence(self, node: int, score: float | None) -> BeamSequence:
+    def _path(self, node: int) -> list[int]:
+        """Return the nodes from a first token to this one."""
         nodes = list[int]()
-        at = node
-        while at != ROOT:
-            nodes.append(at)
-            at = self.parents[at]
-        ids = tuple(self.ids[one] for one in reversed(nodes))
+        while node != ROOT:
+            nodes.append(node)
+            node = self.parents[node]
+        return nodes[::-1]
+
+    def _sequence(self, node: int, score: float | None) -> BeamSequence:
+        nodes = self._path(node)
+        ids = tuple(self.ids[one] for one in nodes)
         text = self.vocabulary.join(ids).decode("utf-8", "replace")
-        logprobs = tuple(self.logprobs[one] for one in reversed(nodes))
+        logprobs = tuple(self.logprobs[one] for one in nodes)
         return BeamSequence(ids, logprobs, text, score, self.vocabulary.is_end(ids[-1]))
 
 

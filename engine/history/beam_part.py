@@ -1,10 +1,12 @@
 """Beam search of a trial, as the history, trial files and JSON have it."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Self
 
 import msgspec
 
 from engine.comparing.beams import MOST_BEAMS, MOST_NODES, BeamEnd, Beams, BeamSpec
+from engine.errors import ConfigError
 from engine.jsonable import spec_from_dict, spec_to_dict
 from engine.vocabulary import Vocabulary
 
@@ -39,7 +41,7 @@ class BeamPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return cls(spec_to_dict(beams.spec), beams.parents, beams.ids, beams.logprobs, ends, *counts)
 
     def read(self, vocabulary: Vocabulary) -> Beams:
-        """Return the beam search. Raises ConfigError for one that no search makes."""
+        """Return the beam search, with tokens for `check_beams`. Raises ConfigError for one that no search makes."""
         return Beams(
             spec_from_dict(BeamSpec, self.spec),
             self.parents,
@@ -50,6 +52,15 @@ class BeamPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.num_least,
             vocabulary,
         )
+
+
+def check_beams(beams: Beams, size: int, ids: Sequence[int]) -> None:
+    """Raise ConfigError for a beam search with a token outside the `size` tokens of its tokenizer, or of a trial whose
+    generated tokens `ids` are not its best sequence, or the first of it where the trial was stopped."""
+    if max(beams.ids) >= size:
+        raise ConfigError(f"token {max(beams.ids):,} of a beam search is outside the tokenizer's {size:,} tokens")
+    if tuple(ids) != beams.best_ids[: len(ids)]:
+        raise ConfigError("the tokens of a trial are not the best sequence of its beam search")
 
 
 def beams_to_json(beams: Beams | None) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from engine.files import read_regular
-from engine.history.beam_part import BeamPart
+from engine.history.beam_part import BeamPart, check_beams
 from engine.history.columns import step_rows
 from engine.history.step_checks import checked_steps
 from engine.history.trials import EngineIdentity, ModelIdentity, TrialRecord
@@ -240,6 +240,8 @@ class _File(TrialPart, frozen=True):
         has_stages = bool(self.steps.stage_kept)
         names = stages_of(spec_from_dict(Sampling, self.sampling)) if has_stages else ()
         trial = self.read(prompt_steps, self.steps.read(vocabulary, is_prompt=False, stages=names))
+        if trial.beams is not None:
+            check_beams(trial.beams, len(vocabulary), trial.completion.steps.ids)
         for rows in step_rows(trial):
             checked_steps(rows, "steps")
         return trial

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from engine.files import decoded_json
-from engine.history.beam_part import BeamPart
+from engine.history.beam_part import BeamPart, check_beams
 from engine.history.columns import step_rows
 from engine.history.export import FAMILY_FORMAT, TRIAL_FORMAT, VERSION
 from engine.history.families import MOST_MEMBERS
@@ -144,6 +144,8 @@ class _Trial(Part, frozen=True, kw_only=True):
         )
         prompt_steps = _table(completion.prompt_steps, vocabulary, (), is_prompt=True)
         trial = part.read(prompt_steps, _table(completion.steps, vocabulary, stages, is_prompt=False))
+        if trial.beams is not None:
+            check_beams(trial.beams, len(vocabulary), trial.completion.steps.ids)
         for rows in step_rows(trial):
             checked_steps(rows, "steps")
         return trial

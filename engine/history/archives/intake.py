@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.comparing.beams import Beams
 from engine.files import scratch_folder
 from engine.history import columns, run_columns
 from engine.history.archives.arriving_rows import Arriving
@@ -36,6 +37,7 @@ from engine.history.archives.parts import (
 from engine.history.archives.reading import stage_archive
 from engine.history.archives.staging import Staging, StagingWriter
 from engine.history.archives.taken_ids import new_ids
+from engine.history.beam_part import check_beams
 from engine.history.database_writer import Cursor, insert_rows
 from engine.history.run_file import RunPart, checked_samples
 from engine.history.step_checks import STEP_COLUMNS, checked_steps
@@ -145,6 +147,7 @@ class _Intake:
         self._new_ids = new_ids  # of trials, by the id that they arrive with
         self._sizes: dict[str, int] = {}  # number of tokens of each tokenizer, by hash
         self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids; of trials with this size
+        self._beams: dict[str, tuple[Beams, int]] = {}  # of trials, by id, with the size of the tokenizer
         self._known: dict[str, set[str]] = {"runs": set(), "trials": set()}
         self._restored: dict[str, list[str]] = {"runs": [], "trials": []}
 
@@ -202,8 +205,11 @@ class _Intake:
             raise ValueError(f"{TRIALS}: the tokenizer of trial {part.id} is not in {TOKENIZERS}")
         if part.prompt_ids and not 0 <= min(part.prompt_ids) <= max(part.prompt_ids) < size:
             raise ValueError(f"{TRIALS}: the prompt of trial {part.id} has a token that is not in its tokenizer")
-        row = columns.trial_row(part.read(no_steps(), no_steps()))
-        changed = {"id": str(as_uuid(part.id)), "mean_surprise_bits": part.mean_surprise_bits}
+        trial = part.read(no_steps(), no_steps())
+        row, id = columns.trial_row(trial), str(as_uuid(part.id))
+        if trial.beams is not None:
+            self._beams[id] = trial.beams, size
+        changed = {"id": id, "mean_surprise_bits": part.mean_surprise_bits}
         return {**row, **changed, "tokenizer": part.tokenizer}
 
     # tables
@@ -289,6 +295,10 @@ class _Intake:
             if self._cursor.execute(f"{query} LIMIT 1").fetchone():
                 raise ValueError(fault)
         self._cursor.unregister("arrived")
+        for id in self._beams.keys() & self._new["trials"].keys():
+            query = "SELECT id FROM steps WHERE trial_id = ? AND NOT is_prompt ORDER BY position"
+            ids = [token for (token,) in self._cursor.execute(query, [id]).fetchall()]
+            check_beams(*self._beams[id], ids)
 
 
 def _arrived(run: RunRecord, origin: str) -> RunRecord:

@@ -132,16 +132,28 @@ GOOD = Beams(BeamSpec(num_beams=2), (-1, -1, 0), (4, 5, 3), (-1.0, -2.0, -0.5), 
         {"parents": (-1, -1)},
         {"parents": (-1, -1, 2)},
         {"parents": (-1, -2, 0)},
-        {"ids": (4, 5, NUM_TOKENS)},
+        {"ids": (4, 5, 1 << 31)},
         {"ids": (4, 5, -1)},
         {"logprobs": (-1.0, float("nan"), -0.5)},
+        {"logprobs": (-1.0, 1000.0, -0.5)},
+        {"logprobs": (-1.0, 0.5, -0.5)},
+        {"logprobs": (-1.0, -1e308, -0.5)},
         {"ends": ()},
         {"ends": (BeamEnd(3, -0.75),)},
         {"ends": (BeamEnd(2, float("-inf")),)},
         {"ends": (BeamEnd(2, -0.75),) * 3},
+        {"ends": (BeamEnd(2, -0.75),) * 2},
+        {"ends": (BeamEnd(1, -2.0), BeamEnd(2, -0.75))},
+        {"ends": (BeamEnd(0, -1.0),)},
+        {"ends": (BeamEnd(2, -0.7),)},
         {"spec": BeamSpec(num_beams=2, max_new_tokens=1)},
     ],
 )
 def test_a_tree_that_no_search_makes_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         replace(GOOD, **changes)
+
+
+def test_a_probability_of_one_may_be_rounded_up() -> None:
+    rounded = replace(GOOD, logprobs=(1e-6, -2.0, 0.0), ends=(BeamEnd(2, 5e-7), BeamEnd(1, -2.0)))
+    assert [one.ids for one in rounded.sequences] == [(4, 3), (5,)] and rounded.best_ids == (4, 3)

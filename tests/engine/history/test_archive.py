@@ -17,7 +17,7 @@ from engine.history.archives.parts import MEMBERS
 from engine.runs import RunRecord
 from tests.engine.history.run_maker import assert_same_run, make_cell, make_run
 from tests.engine.history.test_run_file import packed, unpacked
-from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, with_stages
+from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, with_beams, with_stages
 
 
 @pytest.fixture
@@ -86,6 +86,28 @@ def test_everything_there_and_back(history: History, other: History, tmp_path: P
 def archived_lines(content: bytes) -> dict[str, set[bytes]]:
     members = unpacked(content)
     return {name: set(members[name].splitlines()) for name in members if name.endswith(".jsonl")}
+
+
+def test_a_beam_search_there_and_back(history: History, other: History) -> None:
+    trial = with_beams(make_trial(6))
+    history.record(trial).result()
+    content = archived(history)
+    assert import_archive(other, content).trial_ids == (trial.id,)
+    assert_same_trial(other.trial(trial.id), trial)
+    assert import_archive(other, content).num_known == 1 and archived_lines(archived(other)) == archived_lines(content)
+
+
+@pytest.mark.parametrize(("token", "error"), [(100_000, "outside the tokenizer"), (7, "not the best sequence")])
+def test_a_beam_search_of_other_tokens_than_its_trial_is_refused(
+    history: History, other: History, token: int, error: str
+) -> None:
+    history.record(with_beams(make_trial(6))).result()
+    members = unpacked(archived(history))
+    line = json.loads(members["trials.jsonl"])
+    line["beams"]["ids"][line["beams"]["ends"][0]["node"]] = token
+    with pytest.raises(HistoryError, match=error):
+        import_archive(other, packed({**members, "trials.jsonl": json.dumps(line).encode() + b"\n"}))
+    assert not other.recent(10)
 
 
 def test_an_archive_that_knows_no_stages_is_taken_in(history: History, other: History) -> None:

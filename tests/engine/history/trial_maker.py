@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from engine.history import ModelIdentity, TrialRecord
+from engine.comparing.beams import BeamEnd, Beams, BeamSpec
+from engine.history import ModelIdentity, TrialLabel, TrialRecord
 from engine.results import Completion, Timings
 from engine.specs import PoolSpec, Request, Sampling
 from engine.stages import FORBIDDEN, stages_of
@@ -74,6 +75,18 @@ def with_stages(trial: TrialRecord, *, seed: int = 0) -> TrialRecord:
     return replace(
         trial, request=replace(trial.request, stages=True), completion=replace(trial.completion, steps=whole)
     )
+
+
+def with_beams(trial: TrialRecord) -> TrialRecord:
+    """Return a trial that is the best of two sequences of a beam search; the last token of the other one is another."""
+    steps = trial.completion.steps
+    ids, logprobs = [*steps.ids], [-0.25] * len(steps)
+    spec = BeamSpec(num_beams=2, max_new_tokens=len(ids))
+    total = sum(logprobs)
+    ends = BeamEnd(len(ids) - 1, spec.score(total, len(ids))), BeamEnd(len(ids), spec.score(total - 1.0, len(ids)))
+    parents = (*range(-1, len(ids) - 1), len(ids) - 2)
+    tree = parents, (*ids, (ids[-1] + 1) % len(VOCABULARY)), (*logprobs, -1.25), ends
+    return replace(trial, label=TrialLabel.BEAMS, beams=Beams(spec, *tree, 20, 12, steps.vocabulary))
 
 
 def make_trial(num_steps: int = 6, k: int = 8, *, seed: int = 0, **changes: Any) -> TrialRecord:

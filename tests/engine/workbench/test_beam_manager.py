@@ -86,6 +86,20 @@ def test_a_file_with_a_search_that_is_none_is_refused(task: BeamTask, name: str,
         trials_from_json(msgspec.json.encode(exported).decode())
 
 
+@pytest.mark.parametrize(("token", "error"), [(1 << 30, "outside the tokenizer"), (7, "not the best sequence")])
+def test_a_file_whose_search_has_other_tokens_than_its_trial_is_refused(task: BeamTask, token: int, error: str) -> None:
+    record = record_of(task.result())
+    beams = record.beams
+    assert beams is not None
+    ids = [*beams.ids]
+    ids[beams.ends[0].node] = token
+    other = replace(record, beams=replace(beams, ids=tuple(ids)))
+    with pytest.raises(ConfigError, match=error):
+        trial_from_bytes(trial_bytes(other))
+    with pytest.raises(ConfigError, match=error):
+        trials_from_json(to_json(other).decode())
+
+
 def test_another_trial_has_no_beams(bench: Workbench, task: BeamTask) -> None:
     branch = bench.trials.branch(task.result(), 0, task.result().steps.ids[:4], num_tokens=2)
     assert branch.job.result(60) and branch.beams is None and branch.parent == task.trial_id
