@@ -73,14 +73,16 @@ def divergence(reference: Answers, other: Answers) -> Divergence:
 def divergence_of_texts(reference: Answers, vocabulary: Vocabulary, texts: Sequence[str]) -> dict[str, float]:
     """Return how far the texts of a server are from the greedy answers of a reference, as CellRecord.facts stores it.
 
-    By their bytes, as a server may have other tokens; first_difference counts tokens of the reference. vocabulary: of
-    the reference. No log-probabilities are compared.
+    By their bytes, as a server may have other tokens, and without the spaces around them, some of which servers drop;
+    first_difference counts tokens of the reference. vocabulary: of the reference. No log-probabilities are compared.
     """
     parted = []
     for ids, text in zip(reference.greedy, texts, strict=True):
-        wanted, found = vocabulary.join(ids).decode("utf-8", "replace"), text
-        if wanted.strip() != found.strip():
-            same = _num_equal(tuple(wanted.encode()), tuple(found.encode()))
+        whole = vocabulary.join(ids).decode("utf-8", "replace")
+        wanted, found = whole.lstrip(), text.lstrip()
+        if wanted.rstrip() != found.rstrip():
+            num_stripped = len(whole.encode()) - len(wanted.encode())
+            same = num_stripped + _num_equal(tuple(wanted.encode()), tuple(found.encode()))
             ends = np.cumsum([len(vocabulary.pieces[token]) for token in ids])
             parted.append(int(np.searchsorted(ends, same, side="right")))
     facts = {"num_different": float(len(parted))}

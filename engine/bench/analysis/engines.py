@@ -89,7 +89,7 @@ def strongest(load: Load, metric: Metric) -> Rival:
 def _finding(load: Load, metric: Metric, seconds_of_round: float) -> str:
     """Return the comparison of the base with its strongest rival."""
     rival = strongest(load, metric)
-    verdict, others = rival.verdict, "" if len(load.rivals) == 1 else ", the fastest of the others"
+    verdict = rival.verdict
     if metric.unit not in SPEEDS:
         return f"{rival.engine} has {verdict.ratio.value:.2f} times the {metric.label} of {load.engine}"
     if verdict.word == "same":
@@ -102,7 +102,7 @@ def _finding(load: Load, metric: Metric, seconds_of_round: float) -> str:
         return f"{load.engine} and {rival.engine} cannot be told apart yet: {missing}{time} would tell"
     is_ours = gain < 1
     first, second = (load.engine, rival.engine) if is_ours else (rival.engine, load.engine)
-    return f"{first} {_times(1 / gain if is_ours else gain, metric)} {second}{others if is_ours else ''}"
+    return f"{first} {_times(1 / gain if is_ours else gain, metric)} {second}"
 
 
 def _times(gain: float, metric: Metric) -> str:

@@ -28,7 +28,7 @@ from engine.errors import WorkerDied
 from engine.jobs import Job
 from engine.machine.noise import NoiseWatch, flag_of
 from engine.models.tokenizer import Tokenizer
-from engine.protocol import Engine
+from engine.protocol import Engine, Startup
 from engine.samples import Flag
 from engine.specs import RequestOptions, Sampling
 from engine.vocabulary import TokenKind, Vocabulary
@@ -130,7 +130,8 @@ def open_server_target(
         served = _connected(cell, budget or RemoteBudget(), begins)
     else:
         warm(cell.model)
-        served, facts["load_warm_s"] = _started(cell, begins)
+        served, startup = _started(cell, begins)
+        facts = {"load_warm_s": startup.load_s, "interpreter_s": startup.interpreter_s}
     try:
         return ServerTarget(cell, served, facts, sample_s=sample_s)
     except BaseException:
@@ -149,22 +150,21 @@ def memory_of(pids: Sequence[int]) -> dict[str, float]:
     return {}
 
 
-def _started(cell: Cell, begins: OnOpening) -> tuple[Served, float]:
-    """Start a server on the configuration's model, and return it with the seconds until it answered."""
+def _started(cell: Cell, begins: OnOpening) -> tuple[Served, Startup]:
+    """Start a server on the configuration's model, and return it with the parts of the time that this took."""
     tokenizer = Tokenizer(Path(cell.model))
     try:
         vocabulary = tokenizer.vocabulary
     finally:
         tokenizer.close()
-    began = time.monotonic()
     (kind,) = (kind for kind in MANAGED if kind == cell.arm)
     engine = open_managed(kind, cell.model, cell.pool, on_opening=begins)
-    load_s = time.monotonic() - began
     if isinstance(engine.vocabulary, SeenVocabulary) and engine.capabilities.has_ids:
         _teach(engine.vocabulary, vocabulary)
     has_ids = engine.capabilities.has_ids
     tokens = PromptTokens.of_ids(vocabulary) if has_ids else PromptTokens.of_words(vocabulary)
-    return Served(engine, tokens, lambda: _with_children(engine.pids), _remark(cell, engine, tokens)), load_s
+    remark = _remark(cell, engine, tokens)
+    return Served(engine, tokens, lambda: _with_children(engine.pids), remark), engine.startup
 
 
 def _teach(known: SeenVocabulary, vocabulary: Vocabulary) -> None:

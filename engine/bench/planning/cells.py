@@ -72,7 +72,7 @@ class _Maker:
             pool_values |= parse_layout(chosen["layout"]).resolved()._asdict()
         workload, senseless = _made(Workload, workload_values, LENGTHS)
         engine = chosen.get("arm", engines.POOL)
-        if workload.arrival == "users" and "parallel" not in chosen and engine in ONE_AT_A_TIME:
+        if workload.arrival != "together" and "parallel" not in chosen and engine in ONE_AT_A_TIME:
             pool_values["parallel"] = 1
         pool, contradiction = _made(PoolSpec, pool_values, ("n_ubatch",))
         model = model_path(chosen.get("model", self._model))

@@ -153,8 +153,10 @@ class Feasibility:
             yield missing
         if cell.pool.instances > 1 or cell.build:
             yield f"{name} is one process with libraries of its own: use a layout of one process, and remove build"
-        if cell.arm == engines.LLAMA_CPP_SERVER and (cell.pool.parallel > 1 or cell.pool.share_weights):
-            yield f"{name} answers one request at a time and repacks the weights: remove parallel and share_weights"
+        if cell.arm == engines.LLAMA_CPP_SERVER and cell.pool.parallel > 1:
+            yield f"{name} answers one request at a time: remove parallel, or set it to 1"
+        if cell.arm == engines.LLAMA_CPP_SERVER and cell.pool.share_weights:
+            yield f"{name} always repacks the weights: remove share_weights"
         if asked.depth and asked.asked == "tokens":
             yield f"{name} keeps nothing of earlier requests here, so that none is favoured: remove depth"
         if not asked.num_generated:

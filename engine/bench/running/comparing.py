@@ -36,17 +36,17 @@ Find = Callable[[PlannedCell], Target]
 
 
 def compared_answers(measured: Measured, target_of: Find, timeout_s: float) -> Iterator[CellRecord]:
-    """Have the configurations answer the same prompts, and record how far their answers are from the first one's.
+    """Have the configurations answer the same prompts, and record how far their answers are from a reference.
 
-    Of configurations that compute alike only one runs, and its figures apply to the others. A server is
-    compared by its tokens where it runs the same file and reports them, else by its texts.
+    The reference is the first of them that is no server. A server is compared by its tokens where it runs the same file
+    and reports them, else by its texts. Of configurations that compute alike only one runs, and its figures apply to
+    the others.
     """
     prompts = sample_prompts()[:NUM_COMPARED]
     reference = _Reference(prompts, timeout_s * NUM_COMPARED)
     known: dict[object, dict[str, float]] = {}
-    for cell, record in measured:
-        if not isinstance(cell, Cell) or cell.arm in engines.SINGLE:
-            continue
+    able = [(cell, record) for cell, record in measured if isinstance(cell, Cell) and cell.arm not in engines.SINGLE]
+    for cell, record in sorted(able, key=lambda one: engines.is_server(one[0].arm)):
         computation = _computation(cell)
         try:
             if computation not in known:

@@ -235,3 +235,22 @@ def test_the_anchor_is_a_cell_that_can_run(plan: Any) -> None:
 def test_workload_of_a_cell_is_the_plans_with_its_axes(plan: Any) -> None:
     (cell,) = cells_of(plan(axes={"rate_per_s": (2.5,)}, workload={"num_generated": 5, "duration_s": 3.0}))
     assert cell.workload == Workload(arrival="poisson", rate_per_s=2.5, num_generated=5, duration_s=3.0)
+
+
+@pytest.mark.parametrize("axes", [{"rate_per_s": (1.0,)}, {"users": (4,)}])
+def test_requests_that_arrive_by_themselves_wait_for_a_server_with_one_at_a_time(
+    axes: dict[str, Any], story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feasibility, "managed_missing", lambda _kind: "")
+    plan = Plan(model=str(story_model), axes={"arm": ("pool", "llama_cpp.server"), **axes}, pool={"parallel": 4})
+    assert [(cell.pool.parallel, cell.refusal) for cell in cells_of(plan)] == [(4, ""), (1, "")]
+
+
+@pytest.mark.parametrize(("given", "other"), [("parallel", "share_weights"), ("share_weights", "parallel")])
+def test_a_refusal_names_the_parameter_at_fault(
+    given: str, other: str, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feasibility, "managed_missing", lambda _kind: "")
+    pool = {"parallel": 1, "share_weights": False, given: {"parallel": 2, "share_weights": True}[given]}
+    (cell,) = cells_of(Plan(model=str(story_model), axes={"arm": ("llama_cpp.server",)}, pool=pool))
+    assert f"remove {given}" in cell.refusal and other not in cell.refusal

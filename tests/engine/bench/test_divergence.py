@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from engine.bench.analysis.divergence import divergence
+from engine.bench.analysis.divergence import divergence, divergence_of_texts
 from engine.bench.measurement.answers import NUM_CANDIDATES, Answers, answers
 from engine.errors import ConfigError, JobTimeout, PromptTooLong
 from engine.pool.pool import Pool
@@ -93,6 +93,18 @@ def test_a_configuration_does_not_diverge_from_itself(pool: Pool) -> None:
     assert reference.top_ids.shape == reference.top_logprobs.shape == (positions, NUM_CANDIDATES)
     found = divergence(reference, answers(pool, reference, num_tokens=12))
     assert (found.kl_max, found.first_difference, found.num_tokens) == (0, None, positions)
+
+
+@pytest.mark.parametrize("before", ["", " ", "\n  "])
+def test_the_spaces_before_a_servers_text_move_no_difference(pool: Pool, logits: np.ndarray, before: str) -> None:
+    ids = tuple(pool.tokenize(" Once upon a time"))
+    whole, most = (pool.vocabulary.join(each).decode() for each in (ids, ids[:-1]))
+    assert whole.startswith(" ")
+    reference = recorded(logits, 8, (ids,))
+    same = divergence_of_texts(reference, pool.vocabulary, [before + whole.strip()])
+    assert same == {"num_different": 0}
+    other = divergence_of_texts(reference, pool.vocabulary, [before + most.strip() + " banana"])
+    assert other == {"num_different": 1, "first_difference": len(ids) - 1}
 
 
 def test_forced_figures_agree_with_the_greedy_choice(pool: Pool) -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from engine.backends.known import KnownEngine, add_known
 from engine.backends.managed_programs import ManagedKind, managed_missing
-from engine.bench.analysis.summary import summarise
 from engine.bench.baselines.arms import open_target
 from engine.bench.measurement.clients import Deadline
 from engine.bench.measurement.load_generator import LoadGenerator
@@ -39,7 +38,6 @@ from engine.models.tokenizer import Tokenizer
 from engine.runs import RunRecord, RunStatus
 from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, fake_server
 from tests.engine.bench.fakes import Kept
-from tests.engine.bench.run_maker import measured_run
 from tests.servers import llama_server
 
 DESK = "external:desk"
@@ -242,12 +240,14 @@ def test_a_server_that_does_not_answer_is_no_target(home: Path, made: Any) -> No
         open_server_target(cell)
 
 
-def test_answers_of_a_server_are_compared_by_their_texts(home: Path, made: Any) -> None:
+@pytest.mark.parametrize("names", [("pool", DESK), (DESK, "pool")])
+def test_answers_of_a_server_are_compared_by_their_texts(home: Path, made: Any, names: tuple[str, str]) -> None:
     with desk(home, six), closing(TargetPool(open_target)) as targets:
-        cells = made("pool", DESK)
+        cells = made(*names)
         records = list(compared_answers([(cell, first_record(cell)) for cell in cells], targets.target, WITHIN_S))
-    assert records[0].facts["num_different"] == 0
-    assert records[1].facts["num_different"] == 8 and "kl_mean" not in records[1].facts
+    of_pool, of_desk = (next(one.facts for one in records if one.settings["arm"] == name) for name in ("pool", DESK))
+    assert of_pool["num_different"] == 0
+    assert of_desk["num_different"] == 8 and "kl_mean" not in of_desk
 
 
 def test_a_comparison_that_fails_is_added_to_the_remark(home: Path, made: Any) -> None:
@@ -398,50 +398,3 @@ def test_an_address_in_a_plan_is_not_asked(story_model: Path) -> None:
         with pytest.raises(ConfigError, match="it takes one of pool"):
             cells_of(Plan(model=str(story_model), axes={"arm": (address,)}))
         assert seen == []
-
-
-# Who is fastest.
-
-
-def run_of(speeds: dict[tuple[str, int], float], **changes: Any) -> Any:
-    """A run of eight rounds with these speeds by engine and number of users."""
-    settings = [{"arm": engine, "users": users} for engine, users in speeds]
-    plan = {"axes": {"users": sorted({users for _, users in speeds}), "arm": ["pool"]}}
-    return measured_run("r", list(speeds.values()), settings=settings, question="engines", plan=plan, **changes)
-
-
-def test_every_engine_is_compared_with_the_pool_under_the_same_load() -> None:
-    run = run_of(
-        {("pool", 1): 100.0, ("llama-server", 1): 100.5, ("pool", 16): 390.0, ("llama-server", 16): 300.0},
-        noise_sd=0.001,
-    )
-    summary = summarise(run)
-    assert [cell.verdict and cell.verdict.word for cell in summary.cells] == [None, "same", None, "slower"]
-    assert summary.baselines == {0, 2}
-    assert summary.sentence == (
-        "With 16 users, this pool generates 1.30 times as many tokens per second as llama-server; "
-        "with 1 user, this pool and llama-server differ by less than 2 %."
-    )
-    assert "| baseline |" in summary.to_markdown()
-
-
-def test_the_fastest_of_several_engines_is_named() -> None:
-    speeds = {("pool", 4): 100.0, ("llama-server", 4): 80.0, (DESK, 4): 150.0}
-    assert summarise(run_of(speeds)).sentence == (
-        "With 4 users, desk (external) generates 1.50 times as many tokens per second as this pool."
-    )
-    slower = {("pool", 4): 100.0, ("llama-server", 4): 80.0, (DESK, 4): 50.0}
-    assert summarise(run_of(slower)).sentence == (
-        "With 4 users, this pool generates 1.25 times as many tokens per second as llama-server, the fastest of the "
-        "others."
-    )
-    by_first_token = summarise(run_of(slower), main_metric="ttft_s").sentence
-    assert "this pool is 1.25 times as fast (first token) as llama-server" in by_first_token
-
-
-def test_too_few_rounds_tell_nothing() -> None:
-    run = run_of({("pool", 1): 100.0, ("llama-server", 1): 120.0}, num_rounds=2)
-    assert re.fullmatch(
-        r"With 1 user, this pool and llama-server cannot be told apart yet: 6 more rounds .* would tell\.",
-        summarise(run).sentence,
-    )
