@@ -29,8 +29,8 @@ EARLY_STOPPING = {"false": False, "true": True, "never": "never"}
 _HELPS = {
     "num_beams": "beams that are followed at the same time",
     "length_penalty": "exponent of the length in the score; above 0 favours long sequences",
-    "early_stopping": "when to end: true at num_beams complete sequences, false once a better one is unlikely, never "
-    "once it is impossible",
+    "early_stopping": "when to end: true at num_beams complete sequences, false once no running beam scores better at "
+    "its present length, never once a better one is impossible",
     "max_new_tokens": "length of the longest sequence",
     "num_return_sequences": "sequences that are returned (default: as many as beams)",
 }

@@ -6,7 +6,7 @@ from concurrent.futures import wait
 
 from engine.comparing.beams import Beams, BeamSearch, BeamSpec
 from engine.comparing.probable import Candidates
-from engine.errors import ConfigError, PromptTooLong
+from engine.errors import ConfigError, PromptTooLong, ServerFailed
 from engine.jobs import Job
 from engine.protocol import Capabilities, Engine
 from engine.specs import Origin, Sampling
@@ -40,9 +40,11 @@ def find_beams(
     """Return the best sequences that follow `prompt`, token ids, by beam search.
 
     on_progress is called several times a second; what it raises ends the search. An engine with fewer sequences than
-    there are beams computes tokens again: `Beams.num_computed` against `num_least`. Raises ConfigError for an engine
-    that cannot do this (see `beam_problem`), PromptTooLong where prompt and max_new_tokens exceed the context, and what
-    the engine raises.
+    there are beams computes tokens again, and so may one with other requests at the same time: `Beams.num_computed`
+    against `num_least`. A sequence is complete at a token that `engine.vocabulary` knows to end the text: on a
+    llama-server that is its end token alone. Raises ConfigError for an engine that cannot do this (see `beam_problem`),
+    PromptTooLong where prompt and max_new_tokens exceed the context, ServerFailed where a server returns no token, and
+    what the engine raises.
     """
     _check(engine, prompt, spec)
     search, num_computed, num_least = BeamSearch(spec), 0, len(prompt)
@@ -77,7 +79,7 @@ def _check(engine: Engine, prompt: Sequence[int], spec: BeamSpec) -> None:
         raise ConfigError("no beam search: this engine does not report which token ends a text")
     if not prompt:
         raise ConfigError("the prompt is empty: this model needs at least one token to start from")
-    most = can.n_ctx - spec.max_new_tokens + 1  # the last token of a sequence is not computed
+    most = can.n_ctx - spec.max_new_tokens  # with all its tokens, as the best sequence becomes the prompt of a trial
     if can.n_ctx and len(prompt) > most:
         raise PromptTooLong(
             f"the prompt has {len(prompt):,} tokens, and with max_new_tokens = {spec.max_new_tokens:,} at most "
@@ -101,6 +103,9 @@ def _in_place_first(prefixes: Sequence[tuple[int, ...]]) -> list[int]:
 
 
 def _candidates(engine: Engine, job: Job) -> Candidates:
-    top = [one for one in job.result().steps[0].top_logprobs if one[1] > -math.inf]
+    steps = job.result().steps
+    if not steps:
+        raise ServerFailed("the server returned no token to follow a beam")
+    top = [one for one in steps[0].top_logprobs if one[1] > -math.inf]
     is_end = engine.vocabulary.is_end  # that of a job knows only its own tokens
     return Candidates([id for id, _ in top], [logprob for _, logprob in top], [is_end(id) for id, _ in top])

@@ -27,7 +27,7 @@ class BeamTask(Task[LiveTrial]):
 
     def _find(self, _task: Task[LiveTrial]) -> LiveTrial:
         beams = find_beams(self._engine, self._prompt_ids, self.spec, on_progress=self._tell)
-        trial = self._trials.keep_beams(self._draft, self._prompt_ids, beams, self.trial_id)
+        trial = self._trials.keep_beams(self._draft, self._prompt_ids, beams, self.trial_id, self._engine)
         trial.job.result()
         return trial
 

@@ -148,11 +148,16 @@ class TrialManager:
         request = replace(draft.request, max_tokens=0, prompt_logprobs=True)
         return self.submit(replace(draft, request=request), TrialLabel.SCORE, after=after)
 
-    def keep_beams(self, draft: Draft, prompt_ids: Sequence[int], beams: Beams, trial_id: str) -> LiveTrial:
+    def keep_beams(
+        self, draft: Draft, prompt_ids: Sequence[int], beams: Beams, trial_id: str, searched: Engine
+    ) -> LiveTrial:
         """Start a trial with this id, whose tokens are the best sequence of a beam search; the model adds none.
 
-        prompt_ids: of the prompt of `draft` that was searched from.
+        prompt_ids: of the prompt of `draft` that was searched from. Raises ConfigError where the engine `searched` is
+        not the loaded one any more.
         """
+        if self._model_manager.state.engine is not searched:
+            raise ConfigError("Another model was loaded during the beam search. Search again.")
         ids = beams.sequences[0].ids
         request = replace(draft.request, max_tokens=beams.spec.max_new_tokens, stop=(), prompt_logprobs=False)
         draft = replace(draft, sampling=GREEDY, request=request)

@@ -47,6 +47,17 @@ def test_json_has_the_tokens_of_each_sequence(capsys: Told, pool: Pool) -> None:
     assert not Settings.from_environment().history.exists()
 
 
+def test_prompt_and_sequences_may_fill_the_context(capsys: Told, pool: Pool) -> None:
+    fits = "a" + " a" * (250 - len(pool.tokenize("a")))
+    assert len(pool.tokenize(fits)) == 250
+    words = ("--num-beams", "2", "--n-ctx", "256", "--prompt", fits)
+    assert "not saved" not in told(capsys, *words, "--max-new-tokens", "6")
+    with History.open(Settings.from_environment().history) as history:
+        assert len(history.recent(10)) == 1
+    assert shell.main(["beams", *words, "--max-new-tokens", "7"]) == shell.ERROR
+    assert "at most 249 fit into the context of 256" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [

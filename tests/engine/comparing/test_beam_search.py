@@ -10,9 +10,11 @@ from transformers import AutoModelForCausalLM
 
 from engine.comparing.beam_search import beam_problem, find_beams
 from engine.comparing.beams import BeamSpec
-from engine.errors import ConfigError, PromptTooLong
+from engine.errors import ConfigError, PromptTooLong, ServerFailed
+from engine.jobs import Job
 from engine.pool.pool import Pool
 from engine.protocol import Capabilities
+from tests.fake_engine import FakeEngine
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -93,6 +95,18 @@ def test_a_prompt_that_leaves_no_room(engine: Pool) -> None:
         find_beams(engine, ids * 256, BeamSpec())
     with pytest.raises(ConfigError, match="empty"):
         find_beams(engine, [], BeamSpec())
+
+
+class Silent(FakeEngine):
+    """An engine that returns no token."""
+
+    def submit(self, prompt: Any, sampling: Any = None, **options: Any) -> Job:
+        return super().submit(prompt, sampling, **{**options, "max_tokens": 0})
+
+
+def test_a_server_that_returns_no_token() -> None:
+    with Silent() as silent, pytest.raises(ServerFailed, match="no token to follow a beam"):
+        find_beams(silent, silent.tokenize("Once"), BeamSpec())
 
 
 def test_what_an_engine_must_have() -> None:

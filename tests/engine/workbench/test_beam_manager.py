@@ -9,17 +9,19 @@ import pytest
 
 from engine.comparing.beam_search import find_beams
 from engine.comparing.beams import BeamSpec
-from engine.errors import ConfigError
+from engine.errors import ConfigError, PromptTooLong
 from engine.history import TrialLabel
 from engine.history.export import to_json
 from engine.history.trial_file import trial_bytes, trial_from_bytes
 from engine.history.trial_json import trials_from_json
+from engine.ids import new_id
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.beam_manager import BeamTask
 from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, StoredTrial
 from tests.engine.workbench.test_workbench import opened
+from tests.fake_engine import FakeEngine
 from tests.waiting import until
 
 DRAFT = Draft("Once upon a time", sampling=Sampling(temperature=1.5, seed=3), request=Request(max_tokens=64, top_k=5))
@@ -116,6 +118,26 @@ def test_a_search_can_be_stopped_and_leaves_no_trial_and_no_job(bench: Workbench
     assert task.wait(10) and task.state == "stopped"
     until(lambda: engine.num_open == 0, "a job is left behind")
     assert bench.trials.watch(task.trial_id) is None
+
+
+def test_prompt_and_sequence_may_fill_the_context(bench: Workbench) -> None:
+    engine, _ = bench.model.loaded()
+    num_most = engine.capabilities.n_ctx - SPEC.max_new_tokens
+    word = len(engine.tokenize("a a")) - len(engine.tokenize("a"))
+    fits = "a" + " a" * ((num_most - len(engine.tokenize("a"))) // word)
+    assert len(engine.tokenize(fits)) == num_most
+    trial = bench.beams.find(replace(DRAFT, prompt=fits), SPEC).result(120)
+    assert trial.beams is not None and tuple(trial.steps.ids) == trial.beams.best_ids
+    task = bench.beams.find(replace(DRAFT, prompt=fits + " a"), SPEC)
+    assert task.wait(30) and isinstance(task.error, PromptTooLong)
+
+
+def test_a_search_of_a_model_that_is_not_loaded_any_more_is_not_kept(bench: Workbench, task: BeamTask) -> None:
+    trial, trial_id = task.result(), new_id()
+    assert trial.beams is not None
+    with FakeEngine() as other, pytest.raises(ConfigError, match="Another model was loaded"):
+        bench.trials.keep_beams(DRAFT, trial.prompt_ids, trial.beams, trial_id, other)
+    assert bench.trials.watch(trial_id) is None
 
 
 def test_a_prompt_that_cannot_be_searched_from(bench: Workbench) -> None:
