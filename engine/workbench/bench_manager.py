@@ -99,10 +99,10 @@ class BenchManager:
         plan = Plan.from_dict(self._existing(run_id).plan)
         return replace(plan, rounds=plan.rounds + more)
 
-    def start_shape(self, shape: str, run_id: str) -> None:
+    def start_shape(self, shape: str, run_id: str, *, confirmed: Collection[str] = ()) -> None:
         """Repeat a run's plan with a synthetic model of this shape, whose file is written once, in the background.
 
-        Raises ConfigError while another preparation runs or a measurement is under way.
+        confirmed: as for a Session. Raises ConfigError while another preparation runs or a measurement is under way.
         """
         plan = Plan.from_dict(self._existing(run_id).plan)
         path = self._settings.models / f"{shape}-Q4_K_M.gguf"
@@ -113,20 +113,20 @@ class BenchManager:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_synthetic(shape, path, progress=task.update)
             task.let_go()
-            self._start(plan)
+            self._start(plan, confirmed=confirmed)
 
         self._prepare(f"Writing {path.name}", "shared", write_and_start)
 
-    def start_when_quiet(self, plan: Plan) -> None:
+    def start_when_quiet(self, plan: Plan, *, confirmed: Collection[str] = ()) -> None:
         """Measure a plan once nothing else has used the machine for some seconds; wait for that in the background.
 
-        Raises ConfigError while another preparation runs or a measurement is under way.
+        confirmed: as for a Session. Raises ConfigError while another preparation runs or a measurement is under way.
         """
 
         def wait_and_start(task: Task[object]) -> None:
             wait_for_quiet(task)
             task.let_go()
-            self._start(plan)
+            self._start(plan, confirmed=confirmed)
 
         self._prepare(WAITING, "shared", wait_and_start)
 

@@ -30,7 +30,7 @@ START = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 
 def speed_of(settings: Mapping[str, Any]) -> float:
     """Tokens per second of a machine of two cores that gains from sequences, as the sketches of a real one do."""
-    instances, threads = map(int, settings["layout"].split("x"))
+    instances, threads = map(int, settings.get("layout", "1x1").split("x"))
     cores = min(instances * threads, 2) ** 0.9
     together = instances * settings["parallel"]
     speed: float = 400.0 * cores * together**0.55 * (1.08 if instances > 1 else 1)
@@ -84,7 +84,7 @@ def _sample(
 ) -> Samples:
     flag = "contended" if random.random() < 0.06 else "clean"
     speed = speed_of(settings) * np.exp(random.normal(0, noise)) * (0.85 if flag == "contended" else 1)
-    instances = int(settings["layout"].split("x")[0])
+    instances = int(settings.get("layout", "1x1").split("x")[0])
     streams = instances * settings["parallel"]
     return make_sample(
         cell=cell, round=number, position=position, started_at=START.timestamp() + 1.4 * position, duration_s=1.2,
@@ -224,13 +224,15 @@ class ScriptedManager:
     def measure_limits(self, model: str = "", num_prompt: int = 512) -> None:
         self.calls.append(("measure_limits", model, num_prompt))
 
-    def start_shape(self, shape: str, run_id: str) -> None:
+    def start_shape(self, shape: str, run_id: str, *, confirmed: Collection[str] = ()) -> None:
+        self.confirmed = tuple(confirmed)
         self.calls.append(("start_shape", shape, run_id))
 
     def quietness(self) -> Quietness | None:
         return self.quiet
 
-    def start_when_quiet(self, plan: Plan) -> None:
+    def start_when_quiet(self, plan: Plan, *, confirmed: Collection[str] = ()) -> None:
+        self.confirmed = tuple(confirmed)
         self.calls.append(("start_when_quiet", plan))
         self.background.start(ScriptedTask(WAITING))
 

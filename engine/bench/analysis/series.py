@@ -211,8 +211,8 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
     if run.question in ("python", "users"):
         return Advice(None)
     if run.question == "engines":
-        missing = [cell.verdict.more_rounds for cell in summary.cells if cell.verdict is not None]
-        return Advice(None, any(missing), max(missing, default=0))
+        missing = [each.verdict for each in summary.cells if each.verdict and each.verdict.word == "not enough data"]
+        return Advice(None, bool(missing), max((verdict.more_rounds for verdict in missing), default=0))
     open_cells = [
         cell
         for cell in measured(summary, summary.main_metric)

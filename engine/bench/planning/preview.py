@@ -44,7 +44,7 @@ class Preview:
     fits_together: the workers of all configurations can stay loaded; else they are loaded anew each round.
     smallest_ratio: 1.05 means that a difference of 5 % from the first configuration is detected in four of five runs;
     inf: that no difference can be detected. offers: in that case, numbers of rounds that can detect one, the fewest
-    first. remote: about how many requests go to each address that is not on this machine.
+    first. remote: about how many prompts go to each address that is not on this machine.
     """
 
     plan: Plan

@@ -14,7 +14,7 @@ from engine.models import read_model
 from engine.runs import RunRecord
 from engine.units import counted, digits
 from engine.workbench import Workbench
-from pages.parts.benchmark import task_button
+from pages.parts.benchmark import run_state, task_button
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
@@ -48,7 +48,7 @@ def _told(bench: Workbench, run: RunRecord, share: Roofline) -> None:
     st.markdown(plain(share.says))
     if share.fits_in_cache:
         task_button.button(
-            bench, SHAPE_TOLD, "straighten", "limits_shape", lambda: bench.bench.start_shape(SHAPE, run.id),
+            bench, SHAPE_TOLD, "straighten", "limits_shape", lambda: _start_shape(bench, run),
             "Writes a model of that size with random weights and runs the same workload on it",
         )  # fmt: skip
     elif math.isnan(share.prefill):
@@ -59,6 +59,11 @@ def _told(bench: Workbench, run: RunRecord, share: Roofline) -> None:
             lambda: bench.bench.measure_limits(plan.model, num_prompt),
             "Times single layers of this model's shape with random weights; no configuration can be faster",
         )  # fmt: skip
+
+
+def _start_shape(bench: Workbench, run: RunRecord) -> None:
+    plan = Plan.from_dict(run.plan)
+    run_state.launch(bench, plan, lambda confirmed: bench.bench.start_shape(SHAPE, run.id, confirmed=confirmed))
 
 
 def _share(run: RunRecord, measured: CellSummary, limits: Limits) -> Roofline | None:

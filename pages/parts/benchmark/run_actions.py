@@ -141,10 +141,14 @@ def _when_quiet(bench: Workbench, run: RunRecord, budget_s: float) -> None:
     """Draw a button that measures the same plan again once the machine is quiet."""
     task_button.button(
         bench, "Run again when the machine is quiet", "notifications_paused", "run_when_quiet",
-        lambda: bench.bench.start_when_quiet(_given(run, budget_s)),
+        lambda: _wait_for_quiet(bench, _given(run, budget_s)),
         "Waits until other programs leave the cores idle, then measures the same plan as a new run",
         is_primary=True,
     )  # fmt: skip
+
+
+def _wait_for_quiet(bench: Workbench, plan: Plan) -> None:
+    run_state.launch(bench, plan, lambda confirmed: bench.bench.start_when_quiet(plan, confirmed=confirmed))
 
 
 def _embed_with(run: RunRecord, number: int) -> None:

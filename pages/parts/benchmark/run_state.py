@@ -6,7 +6,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.bench.planning.plan import QUESTIONS, Plan, Question
-from engine.bench.planning.remote import told_of
+from engine.bench.planning.remote import prompts_told, told_of
 from engine.errors import ConfigError, EngineError
 from engine.runs import RunRecord, RunSummary
 from engine.workbench import Workbench
@@ -20,7 +20,7 @@ VIEW = ("chart", "metric", "baseline", "columns")
 """Query parameters of a run's view, besides the run's id."""
 
 RECENT = 10
-Begin = Callable[[Collection[str]], str]
+Begin = Callable[[Collection[str]], str | None]
 ASKED: Mapping[str, str] = {
     "speed": "How fast?",
     "settings": "Best settings?",
@@ -32,9 +32,13 @@ ASKED: Mapping[str, str] = {
 
 
 class Asking(NamedTuple):
-    """A run that waits until its requests to other machines are confirmed. requests: their number, by address."""
+    """A run that waits until what it sends to other machines is confirmed.
+
+    requests: number of prompts, by address; prompts: what they are, in words.
+    """
 
     requests: Mapping[str, int]
+    prompts: str
     begin: Begin
 
 
@@ -99,33 +103,46 @@ def start(bench: Workbench, read: Callable[[], Plan]) -> None:
 
 
 def launch(bench: Workbench, plan: Plan, begin: Begin) -> None:
-    """Call `begin`, which returns the id of a run to show; where its plan sends requests to other machines, ask first.
+    """Begin a run; where its plan sends prompts to other machines, ask first.
 
-    `begin` gets the addresses that were confirmed. Raises EngineError; call in `act`.
+    `begin` gets the addresses that were confirmed, and returns the id of a run to show, None for one that begins later.
+    Raises EngineError; call in `act`.
     """
     requests = bench.bench.preview(plan).remote
     if requests:
-        st.session_state[ASKING] = Asking(dict(requests), begin)
+        st.session_state[ASKING] = Asking(dict(requests), prompts_told(plan), begin)
     else:
-        show_run(begin(()))
+        _begin(begin, ())
+
+
+def _begin(begin: Begin, confirmed: Collection[str]) -> None:
+    if (run_id := begin(confirmed)) is not None:
+        show_run(run_id)
 
 
 def asked() -> None:
-    """Ask in a dialog whether requests may be sent to other machines, if a run waits for it."""
-    waiting: Asking | None = st.session_state.pop(ASKING, None)
+    """Ask in a dialog whether prompts may be sent to other machines, while a run waits for it."""
+    waiting: Asking | None = st.session_state.get(ASKING)
     if waiting is not None:
         _ask(waiting)
 
 
-@st.dialog("Send requests to another machine?")
+def _answered() -> None:
+    st.session_state[ASKING] = None
+
+
+@st.dialog("Send prompts to another machine?", on_dismiss=_answered)
 def _ask(waiting: Asking) -> None:
     st.markdown(plain(f"{told_of(waiting.requests)} Send them?"))
-    st.caption("The prompts are random words. Its owner may count or charge the tokens.")
+    st.caption(plain(waiting.prompts))
+    st.caption("A few more requests find out what the server is. Its owner may count or charge the tokens.")
     with st.container(horizontal=True, gap="small"):
         if st.button("Send them", type="primary", icon=":material/send:", key="remote_send"):
-            act(lambda: show_run(waiting.begin(tuple(waiting.requests))))
+            _answered()
+            act(lambda: _begin(waiting.begin, tuple(waiting.requests)))
             st.rerun()
         if st.button("Cancel", key="remote_cancel"):
+            _answered()
             st.rerun()
 
 

@@ -29,7 +29,7 @@ from engine.bench.planning.plan import Cell, Objective, Plan
 from engine.bench.planning.plan_names import by_axes
 from engine.bench.planning.presets import preset
 from engine.bench.planning.preview import preview
-from engine.bench.planning.remote import MOST_REQUESTS, RemoteBudget, remote_requests
+from engine.bench.planning.remote import MOST_PROMPTS, RemoteBudget, remote_requests
 from engine.bench.running.comparing import compared_answers
 from engine.bench.running.runner import first_record
 from engine.bench.running.session import Session
@@ -356,7 +356,7 @@ def test_nothing_is_sent_to_another_machine_before_it_is_confirmed(home: Path, s
         requests = remote_requests(plan, [cell])
         # one warms up, two of each of two rounds and of the control before and after them, eight are compared
         assert list(requests.values()) == [1 + 2 * 4 + 8]
-        assert "This sends about 17 requests to 127.0.0.1." in preview(plan).sentence
+        assert "This sends about 17 prompts to 127.0.0.1." in preview(plan).sentence
         with pytest.raises(ConfigError, match="Nothing is sent there before you confirm it"):
             Session(plan, Keeper())
         with pytest.raises(ConfigError, match="Nothing is sent there before you confirm it"):
@@ -377,15 +377,16 @@ def test_a_load_on_another_machine_has_limits(home: Path, made: Any, story_model
         (random,) = cells_of(Plan(model=str(story_model), axes={"arm": (DESK,)}, workload=arriving))
         assert "no requests are sent at random times" in random.refusal
         plan = Plan(question="engines", model=str(story_model), axes={"arm": (DESK,), "users": (16,)}, workload=SMALL)
-        with pytest.raises(ConfigError, match="sends about 161 requests|a run sends at most 200"):
+        # one warms up; 16 users in 20 rounds and in five samples of the control
+        with pytest.raises(ConfigError, match=r"sends about 401 prompts to 127\.0\.0\.1; at most 200 are sent"):
             preview(replace(plan, rounds=20))
 
 
 def test_the_limit_holds_whatever_was_estimated() -> None:
     budget = RemoteBudget(["https://api.example.com"])
-    for _request in range(MOST_REQUESTS):
+    for _request in range(MOST_PROMPTS):
         budget.take("https://api.example.com")
-    with pytest.raises(ConfigError, match="200 requests were sent"):
+    with pytest.raises(ConfigError, match="200 prompts were sent"):
         budget.take("https://api.example.com")
     with pytest.raises(ConfigError, match="before you confirm it"):
         budget.take("https://elsewhere.example.com")

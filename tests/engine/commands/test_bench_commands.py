@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from engine import __main__ as shell
+from engine.backends.known import KnownEngine, add_known
+from engine.bench.planning import engines
 from engine.bench.running.progress import Progress
 from engine.commands import bench, watched
 from engine.history import History, read_run
@@ -16,6 +18,7 @@ from engine.progress_line import ProgressLine
 from engine.settings import Settings
 from engine.workbench.bench_keeping import HistoryKeeper
 from engine.workbench.bench_run import BenchRun
+from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, fake_server
 
 pytestmark = pytest.mark.usefixtures("short_samples")
 
@@ -63,6 +66,26 @@ def test_a_run_is_printed_kept_and_written(capsys: pytest.CaptureFixture[str], t
         assert [(run.id, run.name) for run in history.runs.recent()] == [(found["id"], "short")]
     again = json.loads(told(capsys, "bench", "resume", found["id"], "--json"))
     assert again["id"] == found["id"]
+
+
+def test_nothing_is_sent_to_another_machine_without_the_flag_that_allows_it(
+    capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(request: Request) -> None:
+        request.events(*[chunk(" a") for _ in range(request.body["max_tokens"] - 1)], chunk(" a", finish="length"))
+
+    monkeypatch.setattr(engines, "is_remote", engines.is_external)
+    with fake_server({COMPLETIONS: answered}) as (address, seen):
+        add_known(home, KnownEngine(name="desk", url=address))
+        words = ("bench", *SHORT, "--engine", "pool,external:desk")
+        assert shell.main(list(words)) != 0
+        refused = capsys.readouterr()
+        assert "Nothing is sent there before you confirm it" in refused.err and "--send-to-others" in refused.err
+        assert seen == []
+        found = json.loads(told(capsys, *words, "--send-to-others", "--json"))
+        assert [cell["status"] for cell in found["cells"]] == ["done", "done"]
+        prompts = [one for one in seen if one.path == COMPLETIONS and one.body["max_tokens"] == 8]
+        assert prompts
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from engine import Pool, Sampling
+from engine.backends.known import KnownEngine, add_known
+from engine.bench.planning import engines
 from engine.bench.planning.plan import Plan
 from engine.errors import ConfigError, HistoryError
 from engine.history.database_writer import Cursor, DatabaseWriter
@@ -25,6 +27,7 @@ from engine.specs import Request
 from engine.workbench import Workbench, history_manager
 from engine.workbench.trials import Draft
 from tests.conftest import SHORT_SAMPLE_S
+from tests.engine.backends.fake_server import fake_server
 from tests.engine.history.run_maker import assert_same_samples
 from tests.waiting import until
 
@@ -249,6 +252,44 @@ def test_a_plan_waits_for_a_quiet_machine_and_then_runs_or_is_stopped(
     assert bench.bench.running is not None and bench.bench.running.plan == plan
     bench.bench.stop()
     bench.bench.wait(60)
+
+
+@pytest.mark.parametrize("is_shape", [False, True])
+@pytest.mark.parametrize("is_confirmed", [False, True])
+def test_a_run_that_begins_later_sends_to_confirmed_addresses_only(
+    bench: Workbench,
+    shared: tuple[Workbench, RunRecord],
+    home: Path,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    is_shape: bool,
+    is_confirmed: bool,
+) -> None:
+    monkeypatch.setattr(quietness, "READING_S", 0.02)
+    monkeypatch.setattr(quietness, "quietness_of", lambda _watch: Quietness(0.0, 2, 0.0, {}))
+    monkeypatch.setattr(engines, "is_remote", engines.is_external)
+    with fake_server({}) as (address, seen):
+        add_known(home, KnownEngine(name="desk", url=address))
+        plan = replace(plan, axes={"arm": ("pool", "external:desk")})
+        run = replace(shared[1], id=new_id(), plan=plan.to_dict())
+        assert bench.history is not None
+        bench.history.runs.keep(run)
+        confirmed = (address,) if is_confirmed else ()
+        if is_shape:
+            bench.bench.start_shape("tiny", run.id, confirmed=confirmed)
+        else:
+            bench.bench.start_when_quiet(plan, confirmed=confirmed)
+        until(lambda: bench.bench.background.running is None)
+        begun = bench.bench.background.last
+        assert begun is not None
+        if is_confirmed:
+            until(lambda: seen)
+            assert begun.state == "done"
+            bench.bench.stop()
+        else:
+            assert "before you confirm it" in str(begun.error)
+        bench.bench.wait(60)
+        assert (bench.bench.newest_id() != run.id) is is_confirmed is bool(seen)
 
 
 @pytest.mark.slow
