@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -34,6 +35,7 @@ from engine.bench.running.comparing import compared_answers
 from engine.bench.running.runner import first_record
 from engine.bench.running.session import Session
 from engine.errors import ConfigError, ServerFailed
+from engine.jobs import Job
 from engine.models.tokenizer import Tokenizer
 from engine.runs import RunRecord, RunStatus
 from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, fake_server
@@ -222,15 +224,41 @@ def test_gaps_are_unknown_where_a_server_sends_several_tokens_at_once(home: Path
     assert metrics["tpot_s"] == pytest.approx(np.median(spans) / 5)
 
 
-def test_a_server_that_fails_fails_its_configuration_only(home: Path, made: Any) -> None:
-    def broken(request: Request) -> None:
-        request.json({"error": {"message": "out of slots"}}, 500)
+def broken(request: Request) -> None:
+    """Answer with an error."""
+    request.json({"error": {"message": "out of slots"}}, 500)
 
-    with desk(home, broken), closing(open_server_target(made(DESK)[0])) as target:
-        with pytest.raises(ServerFailed, match="out of slots"):
-            target.sample(0, WITHIN_S)
-        with pytest.raises(ServerFailed, match="out of slots"):
-            target.warm_up(WITHIN_S)
+
+def test_a_server_that_fails_fails_its_configuration_only(home: Path, story_model: Path) -> None:
+    plan = Plan(model=str(story_model), axes={"arm": ("pool", DESK), "users": (1,)}, workload=SMALL, rounds=1)
+    with desk(home, broken):
+        run = Session(plan, Keeper()).run()
+    assert [cell.status for cell in run.cells] == ["done", "failed"]
+    assert "out of slots" in run.cells[1].reason and set(run.samples["cell"].tolist()) == {0}
+
+
+def test_a_run_is_stopped_while_a_server_keeps_its_answer_back(home: Path, story_model: Path) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def held(request: Request) -> None:
+        is_asked.set()
+        may_answer.wait(WITHIN_S)
+        six(request)
+
+    plan = Plan(model=str(story_model), axes={"arm": (DESK,), "users": (1,)}, workload=SMALL, rounds=1)
+    ended: list[RunRecord] = []
+    with desk(home, held):
+        session = Session(plan, Keeper())
+        thread = threading.Thread(target=lambda: ended.append(session.run()), daemon=True)
+        thread.start()
+        try:
+            assert is_asked.wait(WITHIN_S)
+            session.stop()
+            thread.join(WITHIN_S / 2)
+            assert not thread.is_alive(), "the answer is still kept back"
+        finally:
+            may_answer.set()
+    assert [(run.status, len(run.samples)) for run in ended] == [("stopped", 0)]
 
 
 def test_a_server_that_does_not_answer_is_no_target(home: Path, made: Any) -> None:
@@ -251,9 +279,6 @@ def test_answers_of_a_server_are_compared_by_their_texts(home: Path, made: Any, 
 
 
 def test_a_comparison_that_fails_is_added_to_the_remark(home: Path, made: Any) -> None:
-    def broken(request: Request) -> None:
-        request.json({"error": {"message": "out of slots"}}, 500)
-
     with desk(home, broken), closing(TargetPool(open_target)) as targets:
         cells = made("pool", DESK)
         records = [replace(first_record(cell), reason="prompts: random words") for cell in cells]
@@ -304,25 +329,28 @@ def test_a_server_that_is_started_here_is_measured_with_its_memory_and_ended(
     assert metrics["tokens_per_s"] > 0 and metrics["prefill_per_s"] > 0
     assert metrics["pss_bytes"] > 10e6 and metrics["cpu_cores"] > 0
     assert not psutil.pid_exists(pid)
-    first = asked[1]  # the one before wakes it up
+    _woken, first, *others = asked
+    assert all(1 <= job.result().timings.num_generated <= SMALL["num_generated"] for job in (first, *others))
     if name == engines.LLAMA_SERVER:
+        assert {job.result().timings.num_generated for job in (first, *others)} == {SMALL["num_generated"]}
         with closing(open_target(made("pool")[0])) as pool:
             of_pool = _asked(pool, monkeypatch)
             pool.sample(3, WITHIN_S)
-        assert first == of_pool[1], "both get the same token ids"
+        assert first.prompt == of_pool[1].prompt, "both get the same token ids"
     else:
         with closing(Tokenizer(Path(cell.model))) as tokenizer:
-            assert isinstance(first, str) and len(tokenizer.tokenize(first)) == cell.workload.num_prompt
+            assert isinstance(first.prompt, str)
+            assert len(tokenizer.tokenize(first.prompt)) == cell.workload.num_prompt
 
 
-def _asked(target: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return the list to which the prompts are added that the engine of a target gets from now on."""
-    found: list[Any] = []
+def _asked(target: Any, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """Return the list to which the jobs are added that the engine of a target gets from now on."""
+    found: list[Job] = []
     submit = target.engine.submit
 
-    def noting(prompt: Any, *given: Any, **options: Any) -> Any:
-        found.append(prompt)
-        return submit(prompt, *given, **options)
+    def noting(*given: Any, **options: Any) -> Job:
+        found.append(submit(*given, **options))
+        return found[-1]
 
     monkeypatch.setattr(target.engine, "submit", noting)
     return found
