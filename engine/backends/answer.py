@@ -20,12 +20,13 @@ MOST_TEXT_BYTES = 64 << 20
 class Answer:
     """The answer to one job, as a server sends it.
 
-    known: the tokens of the server, all of them or those that were seen before; those of a server without ids are
-    numbered as they come. Stop strings are looked for here, as servers leave out what they send of them: the text ends
-    before the first.
+    started_at: when the job left the queue, on the monotonic clock; the prefill begins then, with the request that
+    tokenizes its prompt where there is one. known: the tokens of the server, all of them or those that were seen
+    before; those of a server without ids are numbered as they come. Stop strings are looked for here, as servers leave
+    out what they send of them: the text ends before the first.
     """
 
-    def __init__(self, job: Job, known: Vocabulary) -> None:
+    def __init__(self, job: Job, known: Vocabulary, started_at: float) -> None:
         self.job = job
         self._vocabulary = job.vocabulary
         self._seen = job.vocabulary if isinstance(job.vocabulary, SeenVocabulary) else None
@@ -42,7 +43,7 @@ class Answer:
         self._num_prompt: int | None = None
         self._num_cached: int | None = None
         self._num_generated: int | None = None
-        self.sent_at = time.monotonic()
+        self._started_at = started_at
         self._first_at = self._last_at = 0.0
 
     @property
@@ -115,7 +116,7 @@ class Answer:
         self.job.on_ended(
             reason,
             num_bytes,
-            prefill_s=first_at - self.sent_at,
+            prefill_s=first_at - self._started_at,
             decode_s=max(self._last_at - first_at, 0.0),
             num_prompt=self._num_prompt,
             num_cached=self._num_cached,

@@ -255,7 +255,7 @@ class ServerEngine(metaclass=Refusing):
             sampling = replace(sampling, seed=random.getrandbits(31))
         queue_s = started - job.submitted
         deliver(partial(job.on_started, ids, num_cached=0, seed=sampling.seed or 0, queue_s=queue_s, load_s=0.0))
-        answer = Answer(job, self.vocabulary)
+        answer = Answer(job, self.vocabulary, started)
         if not job.request.max_tokens and not job.request.prompt_logprobs:
             deliver(partial(answer.end, "length"))
             return

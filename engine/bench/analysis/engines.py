@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from engine.bench.analysis.wording import SPEEDS, gain_of
 from engine.bench.planning.axes import AXES_BY_NAME
 from engine.bench.planning.engines import label_of
+from engine.bench.planning.product import short_paths
 from engine.runs import RunRecord
 from engine.samples import Metric
 from engine.stats import Verdict
@@ -14,7 +15,8 @@ from engine.stats.verdicts import SAME_WITHIN
 from engine.units import counted, duration
 
 QUESTION = "engines"
-_NOT_OF_LOAD = ("arm", "model")
+ENGINES_METRIC = "end_to_end_per_s"
+"""Judges engines, as it counts the same work for each: every prompt and every token, however slow the engine is."""
 
 
 class Rival(NamedTuple):
@@ -53,14 +55,21 @@ def compared_with(run: RunRecord, base: int) -> dict[int, int]:
 
 
 def load_of(run: RunRecord, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Return what a plan varies beside the engine, with the values of a configuration."""
-    names = [name for name in run.plan.get("axes", {}) if name not in _NOT_OF_LOAD]
+    """Return what a plan varies beside the engine, with the values of a configuration.
+
+    A single model is none of it: external engines, whose model the plan does not choose, have none in their settings.
+    """
+    axes = run.plan.get("axes", {})
+    names = [name for name in axes if name != "arm" and not (name == "model" and len(axes[name]) == 1)]
     return tuple((name, settings.get(name)) for name in names)
 
 
-def in_words(load: Sequence[tuple[str, Any]]) -> str:
-    """Return a load in words, such as "16 users"; empty where the plan varies nothing else."""
-    return ", ".join(AXES_BY_NAME[name].show(value) for name, value in load if name in AXES_BY_NAME)
+def words_of_load(run: RunRecord, settings: Mapping[str, Any]) -> str:
+    """Return the load of a configuration, such as "16 users"; empty where the plan varies only the engine."""
+    load = load_of(run, settings)
+    short = short_paths([cell.settings for cell in run.cells], [name for name, _value in load])
+    known = [(name, short.get(name, {}).get(value, value)) for name, value in load if name in AXES_BY_NAME]
+    return ", ".join(AXES_BY_NAME[name].show(value) for name, value in known)
 
 
 def engine_name(settings: Mapping[str, Any]) -> str:
@@ -106,6 +115,8 @@ def _finding(load: Load, metric: Metric, seconds_of_round: float) -> str:
 
 
 def _times(gain: float, metric: Metric) -> str:
+    if metric.name == ENGINES_METRIC:
+        return f"generates {gain:.2f} times as many tokens per second, prefill included, as"
     if metric.name == "tokens_per_s":
         return f"generates {gain:.2f} times as many tokens per second as"
     return f"is {gain:.2f} times as fast ({metric.label}) as"

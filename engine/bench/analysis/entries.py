@@ -120,7 +120,7 @@ def offer(runs: Iterable[RunRecord]) -> Offer:
             cells = [_only_noted(cell) for cell in cells if NOTED_METRIC in cell.metrics]
         if not cells:
             continue
-        main = first_measured(cells)
+        main = first_measured(cells, run.question)
         judged = [cell for cell in cells if main in cell.metrics]
         entries |= {entry.key: entry for entry in (_entry(run, cell, name) for cell in cells)}
         chosen += dict.fromkeys(key_of(run.id, cell.number) for cell in (judged[0], best_of(judged, main)))

@@ -7,14 +7,14 @@ from typing import Any
 
 from engine.bench.analysis.disturbance import Disturbance, disturbance_of, is_mostly_disturbed, without_rounds
 from engine.bench.analysis.engines import (
+    ENGINES_METRIC,
     QUESTION,
     Load,
     Rival,
     compared_with,
     engine_name,
     engines_sentence,
-    in_words,
-    load_of,
+    words_of_load,
 )
 from engine.bench.analysis.rounds import APART, Rounds, round_s
 from engine.bench.analysis.wording import SPEEDS, cosine, escaped, figure, gain_of, looks, row, times, told
@@ -123,12 +123,12 @@ class Summary:
 def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int | None = None) -> Summary:
     """Summarise a run, finished or not.
 
-    main_metric, baseline: judge by another metric, or against another configuration. A baseline without samples is
-    replaced by the first configuration that has some. For the verdicts see `verdicts_within`.
+    main_metric, baseline: judge by another metric than `first_measured`, or against another configuration. A baseline
+    without samples is replaced by the first configuration that has some. For the verdicts see `verdicts_within`.
     """
     rounds = Rounds.of(run.samples)
     cells = medians_of(run, rounds)
-    main = main_metric or first_measured(cells)
+    main = main_metric or first_measured(cells, run.question)
     measured = [cell.number for cell in cells if main in cell.metrics]
     wanted = 0 if baseline is None else baseline
     base = wanted if wanted in measured else next(iter(measured), None)
@@ -167,7 +167,7 @@ def loads_of(run: RunRecord, cells: Sequence[CellSummary], metric: str, base: in
             rivals.setdefault(other, []).append(rival)
     return [
         Load(
-            in_words(load_of(run, by_number[number].settings)),
+            words_of_load(run, by_number[number].settings),
             number,
             engine_name(by_number[number].settings),
             tuple(found),
@@ -221,10 +221,11 @@ def words_of(metric: Metric) -> tuple[Word, Word]:
     return ("less", "more") if metric.is_more_better is False else ("more", "less")
 
 
-def first_measured(cells: Sequence[CellSummary]) -> str:
-    """Return the first of MAIN_METRICS, else of METRICS, that any configuration has."""
+def first_measured(cells: Sequence[CellSummary], question: str = "") -> str:
+    """Return the first of MAIN_METRICS, else of METRICS, that any configuration has; before them, for the question
+    "engines", ENGINES_METRIC."""
     present = {name for cell in cells for name in cell.metrics}
-    names = (*MAIN_METRICS, *METRICS_BY_NAME)
+    names = (*((ENGINES_METRIC,) if question == QUESTION else ()), *MAIN_METRICS, *METRICS_BY_NAME)
     return next((name for name in names if name in present), MAIN_METRICS[0])
 
 

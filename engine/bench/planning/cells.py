@@ -75,7 +75,7 @@ class _Maker:
         if workload.arrival != "together" and "parallel" not in chosen and engine in ONE_AT_A_TIME:
             pool_values["parallel"] = 1
         pool, contradiction = _made(PoolSpec, pool_values, ("n_ubatch",))
-        model = model_path(chosen.get("model", self._model))
+        model = requested = model_path(chosen.get("model", self._model))
         if engine == engines.TRANSFORMERS:
             model = self._feasibility.folder_of(model) or model
         if not self._has_n_ctx:
@@ -96,7 +96,7 @@ class _Maker:
         asked = {name: value for name, value in (pool_values | workload_values).items() if name in refused}
         return replace(
             cell,
-            settings=_settings(cell) | asked,
+            settings=_settings(cell, requested) | asked,
             refusal=senseless or contradiction or self._feasibility.refusal(cell),
             notes=self._feasibility.notes(cell),
         )
@@ -141,14 +141,15 @@ def _resolved(pool: PoolSpec) -> PoolSpec:
     )
 
 
-def _settings(cell: Cell) -> Settings:
+def _settings(cell: Cell, model: str) -> Settings:
     """Return the values of a configuration by axis, in the order of the table; only those that its requests use.
 
+    model: the requested one, also where transformers runs the folder beside it.
     Of an external engine only those that are told to it: what it runs with is decided where it was started.
     """
     values: Settings = {
         "layout": Layout(cell.pool.instances, cell.pool.threads or 1).text,
-        "model": cell.model,
+        "model": model,
         "build": cell.build or None,
         "arm": cell.arm,
     }

@@ -129,6 +129,23 @@ class Runner:
             if self._busy is not None:
                 self._busy.close()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether stop() was called."""
+        return self._stopping.is_set()
+
+    def target(self, cell: PlannedCell) -> Target:
+        """Return a configuration's target, which stop() closes from now on, so that everything waiting for it ends.
+
+        Raises EngineError, which is PoolClosed after stop().
+        """
+        target = self._targets.target(cell)
+        with self._lock:
+            self._busy = target
+        if self.is_stopped:
+            raise PoolClosed("the run was stopped")
+        return target
+
     def progress(self) -> Progress:
         """Return the current progress."""
         now, began = self._progress, self._turn_began
@@ -159,13 +176,8 @@ class Runner:
             self._keep(turn, measured)
 
     def _measured(self, turn: Turn, cell: PlannedCell) -> Measured:
-        target = self._targets.target(cell)
-        with self._lock:
-            self._busy = target
+        target = self.target(cell)
         try:
-            # From this point stop() closes the target, so that everything waiting for it ends.
-            if self._stopping.is_set():
-                raise PoolClosed("the run was stopped")
             if self._warm.get(turn.cell) is not target:
                 target.warm_up(self._plan.timeout_s)
                 self._warm[turn.cell] = target

@@ -117,7 +117,7 @@ class Session:
         return self._runner.progress()
 
     def stop(self) -> None:
-        """End the run at once; the sample being measured is dropped, all others stay stored."""
+        """End the run at once; the sample being measured is dropped, as are answers being compared; all others stay."""
         self._runner.stop()
 
     def run(self) -> RunRecord:
@@ -128,7 +128,7 @@ class Session:
         try:
             status = self._runner.run()
             if status == "done" and (self.plan.compares_answers or self.plan.is_embedding):
-                self._compare()
+                status = self._compare()
             outcome = self._outcome(status) | self._disturbed_by()
         finally:
             self._targets.close()
@@ -136,13 +136,16 @@ class Session:
             self._keeper.finish(status, outcome)
         return self._run
 
-    def _compare(self) -> None:
-        """Record how far the configurations' answers or vectors are from a reference, where the plan requires it."""
+    def _compare(self) -> RunStatus:
+        """Record how far the configurations' answers or vectors are from a reference; return the status of the run."""
         pairs = zip(self._cells, self._runner.records, strict=True)
         measured = [(cell, record) for cell, record in pairs if record.status == "done"]
         compared = compared_vectors if self.plan.is_embedding else compared_answers
-        for record in compared(measured, self._targets.target, self.plan.timeout_s):
+        for record in compared(measured, self._runner.target, self.plan.timeout_s):
+            if self._runner.is_stopped:
+                return "stopped"
             self._note(record)
+        return "done"
 
     def _note(self, record: CellRecord) -> None:
         self._compared[record.number] = record

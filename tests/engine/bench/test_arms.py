@@ -264,5 +264,7 @@ def test_the_real_llama_bench_measures(cell: Any) -> None:
     assert metrics["prefill_per_s"] > 0 and metrics["decode_per_s"] > 0
     assert opened.facts["prefill_part_s"] * metrics["prefill_per_s"] == pytest.approx(32 / 16)
     assert opened.facts["decode_part_s"] * metrics["decode_per_s"] == pytest.approx(1)
+    of_a_token_s = opened.facts["prefill_part_s"] + opened.facts["decode_part_s"]
+    assert metrics["end_to_end_per_s"] * of_a_token_s == pytest.approx(1)
     assert metrics["tpot_s"] == pytest.approx(1 / metrics["tokens_per_s"])
     assert opened.facts["rest_part_s"] == pytest.approx(0, abs=1e-12)

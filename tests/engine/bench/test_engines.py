@@ -171,6 +171,7 @@ def test_transformers_runs_the_folder_beside_the_file(
     (tmp_path / "other").mkdir()
     (cell,) = made("transformers", model=str(model))
     assert (cell.refusal, Path(cell.model)) == ("", folder)
+    assert cell.settings["model"] == str(model), "it is compared with the engines that run that file"
     assert "transformers" in preset("engines", model, 2).axes["arm"]
     (own,) = made("transformers", model=str(folder))
     assert own.refusal == "" and Path(own.model).samefile(folder)

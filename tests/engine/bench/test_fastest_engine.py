@@ -3,7 +3,15 @@
 import re
 from typing import Any
 
+import numpy as np
+import pytest
+
+from engine.bench.analysis import entries
+from engine.bench.analysis.engines import ENGINES_METRIC, compared_with
+from engine.bench.analysis.entries import offer
 from engine.bench.analysis.summary import summarise
+from engine.bench.measurement.metrics import RequestTimes, metrics_of
+from engine.bench.planning.plan import Objective
 from tests.engine.bench.run_maker import measured_run
 
 DESK = "external:desk"
@@ -25,7 +33,7 @@ def test_every_engine_is_compared_with_the_pool_under_the_same_load() -> None:
     assert [cell.verdict and cell.verdict.word for cell in summary.cells] == [None, "same", None, "slower"]
     assert summary.baselines == {0, 2}
     assert summary.sentence == (
-        "With 16 users, this pool generates 1.30 times as many tokens per second as llama-server; "
+        "With 16 users, this pool generates 1.30 times as many tokens per second, prefill included, as llama-server; "
         "with 1 user, this pool and llama-server differ by less than 2 %."
     )
     assert "| baseline |" in summary.to_markdown()
@@ -34,11 +42,11 @@ def test_every_engine_is_compared_with_the_pool_under_the_same_load() -> None:
 def test_the_best_of_several_engines_is_compared_with_the_pool() -> None:
     speeds = {("pool", 4): 100.0, ("llama-server", 4): 80.0, (DESK, 4): 150.0}
     assert summarise(run_of(speeds)).sentence == (
-        "With 4 users, desk (external) generates 1.50 times as many tokens per second as this pool."
+        "With 4 users, desk (external) generates 1.50 times as many tokens per second, prefill included, as this pool."
     )
     slower = {("pool", 4): 100.0, ("llama-server", 4): 80.0, (DESK, 4): 50.0}
     assert summarise(run_of(slower)).sentence == (
-        "With 4 users, this pool generates 1.25 times as many tokens per second as llama-server."
+        "With 4 users, this pool generates 1.25 times as many tokens per second, prefill included, as llama-server."
     )
     by_first_token = summarise(run_of(slower), main_metric="ttft_s").sentence
     assert "this pool is 1.25 times as fast (first token) as llama-server" in by_first_token
@@ -50,3 +58,47 @@ def test_too_few_rounds_tell_nothing() -> None:
         r"With 1 user, this pool and llama-server cannot be told apart yet: 6 more rounds .* would tell\.",
         summarise(run).sentence,
     )
+
+
+def test_the_prefill_counts_however_many_requests_are_in_a_sample() -> None:
+    """An engine with 2 s of prefill and 64 tokens, one each 1/32 s, has 16 tokens per second."""
+
+    def rates(num: int) -> dict[str, float]:
+        starts = 4.0 * np.arange(num)
+        tokens = [start + 2 + np.arange(1, 65) / 32 for start in starts]
+        requests = [RequestTimes(at, at, times[0], times, 64) for at, times in zip(starts, tokens, strict=True)]
+        return metrics_of([[requests]], Objective())
+
+    assert [rates(num)[ENGINES_METRIC] for num in (1, 2, 20)] == pytest.approx([16.0] * 3)
+    assert rates(1)["tokens_per_s"] > 1.5 * rates(20)["tokens_per_s"]
+
+
+def test_engines_are_judged_with_their_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of({("pool", 1): 100.0, ("llama-server", 1): 120.0}, noise_sd=0.001)
+    run.samples["end_to_end_per_s"][run.samples["cell"] == 1] *= 0.5
+    summary = summarise(run)
+    assert summary.main_metric == ENGINES_METRIC and summary.best == 0
+    assert summary.sentence.startswith("With 1 user, this pool generates 1.67 times as many tokens per second, prefill")
+    assert summarise(run, main_metric="tokens_per_s").best == 1
+    monkeypatch.setattr(entries, "FEW", 1)
+    assert offer([run]).first == ["r.0"], "the first and the best of a run are chosen to be compared with other runs"
+
+
+def test_engines_are_compared_under_the_same_model() -> None:
+    speeds = {("pool", "/m/a.gguf"): 100.0, ("pool", "/m/b.gguf"): 50.0, ("transformers", "/m/b.gguf"): 40.0}
+    settings = [{"arm": engine, "model": model} for engine, model in speeds]
+    plan = {"axes": {"model": ["/m/a.gguf", "/m/b.gguf"], "arm": ["pool", "transformers"]}}
+    run = measured_run("r", list(speeds.values()), settings=settings, question="engines", plan=plan)
+    summary = summarise(run)
+    assert compared_with(run, 0) == {2: 1} and summary.baselines == {0, 1}
+    assert summary.sentence == (
+        "With b, this pool generates 1.25 times as many tokens per second, prefill included, as transformers."
+    )
+
+
+def test_an_external_engine_is_compared_with_the_only_model() -> None:
+    settings: list[dict[str, Any]] = [{"arm": "pool", "model": "/m/a.gguf"}, {"arm": DESK, "model": None}]
+    run = measured_run(
+        "r", [100.0, 50.0], settings=settings, question="engines", plan={"axes": {"model": ["/m/a.gguf"]}}
+    )
+    assert compared_with(run, 0) == {1: 0}
