@@ -222,15 +222,13 @@ class Pool(metaclass=Refusing):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold all workers inside the block: they accept jobs but compute nothing, and continue together at its end."""
-        workers = self._group.alive
-        for worker in workers:
-            worker.send(m.Hold(True))
+        """Hold all workers inside the block: they accept jobs but compute nothing, and continue together at its end, or
+        at the end of the last of several blocks that overlap."""
+        self._group.hold(1)
         try:
             yield
         finally:
-            for worker in workers:
-                worker.send(m.Hold(False))
+            self._group.hold(-1)
 
     def pause(self) -> None:
         """Start no jobs until resume(); running ones go on, and submit still accepts new ones."""

@@ -49,6 +49,7 @@ class WorkerGroup:
         self._start_worker = start_worker
         self._fractions = [0.0] * size
         self._workers: list[WorkerProcess | None] = [None] * size
+        self._hold_lock, self._num_holds = threading.Lock(), 0
         self._is_aborted = False
         self._is_over = threading.Event()
         self._process = OwnerProcess()
@@ -124,6 +125,13 @@ class WorkerGroup:
             worker.close(patience_s=0.0)
             return
         threading.Thread(target=_listen, args=(self._owner, worker, index), daemon=True).start()
+
+    def hold(self, change: int) -> None:
+        """Count `change` more blocks that hold the workers, -1 for one that has ended; they go on when none is left."""
+        with self._hold_lock:
+            self._num_holds += change
+            for worker in self.alive:  # told again at each block, as one may have been replaced
+                worker.send(m.Hold(self._num_holds > 0))
 
     def ask(self, make: Callable[[int], Message]) -> m.Answer:
         """Call the worker with the fewest jobs and return its answer; raises PoolClosed, WorkerDied, or the error that

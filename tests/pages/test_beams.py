@@ -92,6 +92,20 @@ def test_the_sequences_and_the_tree_have_the_figures_of_the_search(bench: Workbe
     )
 
 
+def test_a_long_sequence_is_shown_whole_and_a_long_row_of_the_tree_says_what_it_leaves_out(bench: Workbench) -> None:
+    spec = BeamSpec(num_beams=1, max_new_tokens=200)
+    found = bench.beams.find(Draft("Once upon a time"), spec).result(120)
+    assert found.beams is not None
+    num = len(found.beams.sequences[0].ids)
+    assert num > beams_view.MOST_TOKENS
+    shown = beams_view.trees(bench, found)
+    assert shown is not None
+    (sequence,), (row,) = shown[0]["rows"], shown[1]["rows"]
+    assert len(sequence["tokens"]) == num and "more token" not in sequence["text"]
+    assert len(row["tokens"]) == beams_view.MOST_TOKENS + 1
+    assert row["text"].endswith(f" … {num - beams_view.MOST_TOKENS} more tokens")
+
+
 def test_a_sequence_is_opened_once_as_a_branch_and_the_search_stays_in_sight(
     bench: Workbench, trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:

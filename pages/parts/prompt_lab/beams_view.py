@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import streamlit as st
 
-from engine.comparing.beams import Beams, BeamSequence
+from engine.comparing.beams import MOST_NEW_TOKENS, Beams, BeamSequence
 from engine.comparing.branch_tree import Branch, TokenPath, branches_of
 from engine.errors import ConfigError, EngineError
 from engine.units import counted
@@ -37,6 +37,7 @@ TREE_HELP = (
     "to the end of the row. Grey: pruned beams. Click a row to open its text as a branch of this trial."
 )
 MOST_TOKENS = 160
+"""Tokens that a row of the tree shows."""
 
 
 class Open(msgspec.Struct, tag_field="action", tag="open", forbid_unknown_fields=True, frozen=True):
@@ -99,7 +100,8 @@ def _sequences(trial: Trial, beams: Beams) -> Branches:
     )
     rows = [
         _row(
-            trial, f"sequence:{number}", one, slice(0, len(one.ids)), name=f"#{number + 1}", is_passed=True,
+            trial, f"sequence:{number}", one, slice(0, len(one.ids)), MOST_NEW_TOKENS, name=f"#{number + 1}",
+            is_passed=True,
             cells=(f"{one.score or 0.0:.3f}", f"{one.logprob:.3f}", f"{len(one.ids):,}"),
         )
         for number, one in enumerate(beams.sequences)
@@ -119,8 +121,8 @@ def _tree(trial: Trial, beams: Beams, shown: Sequence[BeamSequence]) -> Branches
         total = math.fsum(one.logprobs[: branch.end])
         rows.append(
             _row(
-                trial, _key(branch), one, slice(branch.start, branch.end), parent=branch.parent, depth=branch.depth,
-                name=" ".join(ends), is_passed=bool(returned),
+                trial, _key(branch), one, slice(branch.start, branch.end), MOST_TOKENS, parent=branch.parent,
+                depth=branch.depth, name=" ".join(ends), is_passed=bool(returned),
                 cells=(share(branch.p or 0.0), f"{total:.3f}", f"{branch.end - branch.start:,}"),
             )
         )  # fmt: skip
@@ -145,6 +147,7 @@ def _row(
     key: str,
     one: BeamSequence,
     here: slice,
+    most: int,
     *,
     cells: tuple[str, ...],
     name: str,
@@ -152,7 +155,7 @@ def _row(
     parent: int | None = None,
     depth: int = 0,
 ) -> BranchRow:
-    tokens = _tokens(trial.steps.vocabulary, one, here)
+    tokens = _tokens(trial.steps.vocabulary, one, here, most)
     ids = tuple(trial.steps.ids)
     return BranchRow(
         key=key, parent=parent, depth=depth, text="".join(token["text"] for token in tokens), cells=cells, name=name,
@@ -161,15 +164,20 @@ def _row(
     )  # fmt: skip
 
 
-def _tokens(vocabulary: Vocabulary, one: BeamSequence, here: slice) -> list[RowToken]:
-    told = list(zip(one.ids[here], one.logprobs[here], strict=True))[:MOST_TOKENS]
-    return [
+def _tokens(vocabulary: Vocabulary, one: BeamSequence, here: slice, most: int) -> list[RowToken]:
+    """Return at most `most` tokens of a row, then how many more it has."""
+    told = list(zip(one.ids[here], one.logprobs[here], strict=True))
+    tokens = [
         RowToken(
             text=visible(vocabulary.text(id)),
             title=f"{token_text(vocabulary.text(id))}: p {share(math.exp(logprob))}, {logprob:.3f} nats",
         )
-        for id, logprob in told
+        for id, logprob in told[:most]
     ]
+    if len(told) > most:
+        rest = f" … {counted(len(told) - most, 'more token')}"
+        tokens.append(RowToken(text=rest, title="Click the row to open all of its text."))
+    return tokens
 
 
 def act(bench: Workbench, trial: Trial, asked: object) -> None:

@@ -32,6 +32,18 @@ def test_held_workers_take_jobs_and_compute_nothing(pool: Pool) -> None:
     assert pool.submit([1, 2, 3], ENDLESS, max_tokens=1).result(30).ids
 
 
+def test_workers_are_held_until_the_last_of_two_blocks_ends(pool: Pool) -> None:
+    before = pool.measure()[0]["num_decodes"]
+    with pool.held():
+        with pool.held():
+            first = pool.submit([1, 2, 3], ENDLESS, max_tokens=1, reuse_prefix=False)
+        time.sleep(0.2)
+        assert not first.is_started
+        second = pool.submit([1, 2, 3], ENDLESS, max_tokens=1, reuse_prefix=False)
+    assert first.result(30).ids and second.result(30).ids
+    assert pool.measure()[0]["num_decodes"] == before + 1
+
+
 def test_all_that_was_submitted_meanwhile_starts_in_one_step(pool: Pool) -> None:
     before = pool.measure()[0]["num_decodes"]
     with pool.held():
