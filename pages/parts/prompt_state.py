@@ -20,7 +20,6 @@ OPENING = "Once upon a time"
 # These use another number of tokens than the editor, or score what the editor only runs.
 BESIDE_THE_EDITOR = (
     TrialLabel.STEP, TrialLabel.CONTINUE, TrialLabel.BRANCH, TrialLabel.SAMPLE, TrialLabel.SCORE, TrialLabel.RECORDED,
-    TrialLabel.BEAMS,
 )  # fmt: skip
 
 
@@ -67,7 +66,8 @@ def _is_to_come(bench: Workbench, trial_id: str) -> bool:
 def put_on_screen(trial: Trial) -> None:
     """Show a trial and fill the editor with its draft; call only before widgets are drawn, or in a callback.
 
-    Parameters that Step, Continue and Score change only for their own trial do not enter the editor.
+    Parameters that Step, Continue and Score change only for their own trial do not enter the editor, nor does any of a
+    beam search, to which they do not apply.
     """
     state, draft = st.session_state, trial.draft
     state[MODE] = CHAT if draft.messages else COMPLETION
@@ -75,10 +75,11 @@ def put_on_screen(trial: Trial) -> None:
         chat.fill(draft.messages)
     else:
         state[PROMPT] = draft.prompt
-    chosen = sampling_editor.length_and_scoring()
-    sampling_editor.fill(_as_filled(trial), draft.request, vocabulary=trial.steps.vocabulary, model=trial.model.name)
-    if trial.label in BESIDE_THE_EDITOR:
-        state.update(chosen)
+    if trial.label != TrialLabel.BEAMS:
+        chosen, vocabulary = sampling_editor.length_and_scoring(), trial.steps.vocabulary
+        sampling_editor.fill(_as_filled(trial), draft.request, vocabulary=vocabulary, model=trial.model.name)
+        if trial.label in BESIDE_THE_EDITOR:
+            state.update(chosen)
     show(trial)
 
 
@@ -145,7 +146,7 @@ def is_edited(trial: Trial) -> bool:
         return True
     then = replace(trial.draft, sampling=_as_filled(trial))
     if trial.label == TrialLabel.BEAMS:  # which are not sampled, whatever the editor says
-        then = replace(then, sampling=now.sampling, request=replace(then.request, stop=now.request.stop))
+        then = replace(then, sampling=now.sampling, request=now.request)
     if trial.label == TrialLabel.REGENERATE:  # its seed did not come from the editor
         then = replace(then, sampling=replace(then.sampling, seed=now.sampling.seed))
     if trial.label in BESIDE_THE_EDITOR:

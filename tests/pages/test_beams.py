@@ -38,10 +38,13 @@ def searched(at: AppTest, **values: int | None) -> AppTest:
 
 
 def test_a_search_has_its_address_before_it_has_a_result(bench: Workbench) -> None:
-    at = searched(page(), num_beams=2, max_new_tokens=6)
-    assert not at.main.error
-    task = bench.beams.last
-    assert task is not None and address(at) == task.trial_id
+    engine, _ = bench.model.loaded()
+    with engine.held():
+        at = searched(page(), num_beams=2, max_new_tokens=6)
+        assert not at.main.error
+        task = bench.beams.last
+        assert task is not None and address(at) == task.trial_id
+        assert task.is_running and bench.trials.watch(task.trial_id) is None
     assert (task.spec.num_beams, task.spec.max_new_tokens) == (2, 6)
     found = task.result(60)
     at = page(trial=task.trial_id)
@@ -90,6 +93,19 @@ def test_the_sequences_and_the_tree_have_the_figures_of_the_search(bench: Workbe
     assert sum(len(row["tokens"]) for row in tree["rows"]) == len(
         {one.ids[: end + 1] for one in trial.beams.sequences for end in range(len(one.ids))}
     )
+
+
+def test_a_search_that_is_opened_leaves_the_parameters_of_the_editor(bench: Workbench, trial: Trial) -> None:
+    other = bench.trials.submit(Draft("Once", request=Request(max_tokens=2)))
+    other.job.result(60)
+    at = page(trial=other.id)
+    at.number_input(key="lab_temperature").set_value(0.5)
+    at.session_state["lab_stop"] = "END"
+    at.run()
+    at.query_params["trial"] = trial.id
+    at.run()
+    assert not at.exception and at.text_area(key="lab_prompt").value == trial.draft.prompt
+    assert at.number_input(key="lab_temperature").value == 0.5 and at.session_state["lab_stop"] == "END"
 
 
 def test_a_long_sequence_is_shown_whole_and_a_long_row_of_the_tree_says_what_it_leaves_out(bench: Workbench) -> None:

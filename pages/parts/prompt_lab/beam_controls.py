@@ -32,7 +32,10 @@ ENDS: dict[EarlyStopping, str] = {
     True: "at as many complete ones as beams (True)",
     "never": "when no better one is possible (never)",
 }
-ABOUT = "The best continuations of the prompt by their whole probability. Sampling and stop strings do not apply."
+ABOUT = (
+    "The best continuations of the prompt by their whole probability. Sampling and stop strings do not apply. Other "
+    "requests are slower during a search with many beams."
+)
 
 
 def popover(bench: Workbench) -> None:

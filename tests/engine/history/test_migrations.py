@@ -11,7 +11,7 @@ from engine.errors import HistoryError
 from engine.history import History, schema
 from engine.history.columns import tokenizer_row
 from tests.engine.history.run_maker import assert_same_run, make_run
-from tests.engine.history.trial_maker import VOCABULARY, make_trial, uuid7
+from tests.engine.history.trial_maker import VOCABULARY, make_trial, uuid7, with_beams
 
 OLDEST_TRIAL = """
     INSERT INTO trials BY NAME SELECT
@@ -78,12 +78,12 @@ def _further(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_oldest_file_opens(path: Path, monkeypatch: pytest.MonkeyPatch, has_rows: bool) -> None:
     id = uuid7()
     make_oldest(path, monkeypatch, id if has_rows else None)
-    new, run = make_trial(), make_run()
+    new, run = with_beams(make_trial()), make_run()
     with History.open(path) as history:
         assert [summary.id for summary in history.recent()] == [id] * has_rows
         if has_rows:
             trial = history.trial(id)
-            assert trial is not None
+            assert trial is not None and trial.beams is None
             assert (trial.sampling.temperature, trial.request.top_k, trial.parent) == (0.5, 2, None)
             (step,) = trial.completion.steps
             assert (step.text, step.logprob, step.draw) == ("B", -0.5, 0.25)
@@ -93,7 +93,7 @@ def test_the_oldest_file_opens(path: Path, monkeypatch: pytest.MonkeyPatch, has_
     with History.open(path) as history:
         assert_same_run(history.runs.run(run.id), run)
         found = history.trial(new.id)
-        assert found is not None
+        assert found is not None and found.beams == new.beams
         np.testing.assert_array_equal(found.completion.steps.records, new.completion.steps.records)
     with duckdb.connect(path) as connection:
         assert schema.applied(connection) == schema.names()
