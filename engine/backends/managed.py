@@ -62,10 +62,18 @@ class ServerProcess:
                     for one in psutil.Process(self.pid).net_connections("tcp4")
                     if one.status == psutil.CONN_LISTEN
                 ]
+            except psutil.AccessDenied as error:
+                if not self.is_alive:
+                    continue
+                raise ModelError(
+                    f"{self.file.path}: the port of {self.kind} cannot be read ({error}): allow this program to see "
+                    "the connections of its child processes"
+                ) from error
             except psutil.Error:
                 ports = []  # it has just ended, or is about to run another program
             if ports:
                 return Address(f"http://127.0.0.1:{ports[0]}")
+            self.shorten_log()
             time.sleep(_POLL_S)
         raise self.failure()
 
@@ -75,9 +83,13 @@ class ServerProcess:
             try:
                 self._child.process.wait(_LOG_EVERY_S)
             except subprocess.TimeoutExpired:
-                self._child.shorten_log()
+                self.shorten_log()
             else:
                 return
+
+    def shorten_log(self) -> None:
+        """Keep the log short, which a server may fill as long as it runs."""
+        self._child.shorten_log()
 
     async def has_ended(self, error: ServerFailed) -> bool:
         """Return whether the process has ended, which a broken connection shows a moment before the system does."""
@@ -120,7 +132,7 @@ class ManagedEngine(ServerEngine):
     def __init__(
         self, process: ServerProcess, spec: PoolSpec, link: Link, loop: ServerLoop, found: Found, startup: Startup
     ) -> None:
-        super().__init__(link, loop, found, spec.parallel)
+        super().__init__(link, loop, found)
         self.kind, self.file, self.model = process.kind, process.file, str(process.file.path)
         self.address = link.address.root
         self.spec, self.threads, self.startup = spec, spec.threads or 1, startup
@@ -184,9 +196,10 @@ def open_managed(
 ) -> ManagedEngine:
     """Start a server with `model`, a path, and return the engine on it.
 
-    on_opening: called with a function that ends the start from any thread; PoolClosed is raised then. Raises
+    It waits as long as the server runs: the caller limits the time, see LoadTimeout, through on_opening, which is
+    called with a function that ends the start from any thread; PoolClosed is raised then. Raises
     ConfigError for parameters that this kind of server does not have and where its program is missing, MemoryRefused,
-    ModelError with the tail of its log for a model that it cannot load.
+    ModelError with the tail of its log for a model that it cannot load, or where its port cannot be read.
     """
     file = read_model(Path(model))
     process = ServerProcess(kind, file, decided := managed_spec(kind, file, spec, on_opening))
@@ -228,14 +241,17 @@ async def _loaded(link: Link, process: ServerProcess, spec: PoolSpec) -> Found:
         except ServerFailed as error:
             if error.status != 503 or not process.is_alive:
                 raise
+            process.shorten_log()
             await asyncio.sleep(_POLL_S)
     found = await probe(link)
     can = found.capabilities
-    return found._replace(capabilities=can._replace(n_ctx=can.n_ctx or spec.padded_n_ctx))
+    return found._replace(capabilities=can._replace(n_ctx=can.n_ctx or spec.padded_n_ctx, num_sequences=spec.parallel))
 
 
 def _watch(process: ServerProcess, engine: "weakref.ref[ManagedEngine]") -> None:
-    """Wait for the end of the server, and tell the engine of it unless the workbench ended it."""
+    """Wait for the end of the server, and tell the engine of it unless the workbench ended it or let it go."""
     process.wait()
     if not process.is_stopped and (alive := engine()) is not None:
         alive.died(process.ending())
+    else:
+        process.close()

@@ -12,7 +12,7 @@ from engine.errors import ConfigError
 from engine.machine.cores import cores_for, threads_for
 from engine.models.gguf import ModelFile
 from engine.models.llama_programs import find_program, libraries_for
-from engine.models.memory import check_fits
+from engine.models.memory import MemoryEstimate, check_fits, estimate
 from engine.models.weight_layout import OnOpening, with_layout
 from engine.process.child import Child, huge_pages
 from engine.specs import PoolSpec
@@ -22,6 +22,7 @@ MANAGED: tuple[ManagedKind, ...] = get_args(ManagedKind)
 _MODULES = ("fastapi", "sse_starlette", "starlette_context", "pydantic_settings", "uvicorn", "yaml")
 """What llama_cpp.server imports beside llama-cpp-python itself."""
 _ALL_LAYERS = 999
+_FLOAT = 4
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,19 @@ def managed_spec(kind: ManagedKind, file: ModelFile, spec: PoolSpec, on_opening:
         spec = replace(spec, share_weights=False)
     threads = spec.threads or threads_for(1)
     decided = replace(with_layout(spec, file, on_opening), threads=threads, threads_batch=spec.threads_batch or threads)
-    check_fits(file, decided)
+    check_fits(file, decided, managed_estimate(kind, file, decided))
     return decided
+
+
+def managed_estimate(kind: ManagedKind, file: ModelFile, spec: PoolSpec) -> MemoryEstimate:
+    """Estimate the memory of a server: as of a pool, and for llama_cpp.server the logits that it keeps of each token.
+
+    It always has a float for each token of the context and of the vocabulary (its logits_all).
+    """
+    needed = estimate(file, spec)
+    if kind == "llama_cpp.server":
+        needed = replace(needed, output=needed.output + spec.padded_n_ctx * file.n_vocab * _FLOAT)
+    return needed
 
 
 def start(kind: ManagedKind, file: ModelFile, spec: PoolSpec, key: str) -> Child:

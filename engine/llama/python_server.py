@@ -27,7 +27,17 @@ def main(_end: socket.socket, cores: str, model: str, told: str) -> None:
         if name.lower() in {*Settings.model_fields, "config_file"} - {_KEY}:
             del os.environ[name]
     spec = PoolSpec.from_dict(msgspec.json.decode(told))
-    given = {
+    given = settings_of(spec, model)
+    sys.argv = ["llama_cpp.server", *(str(word) for name, value in given.items() for word in (f"--{name}", value))]
+    try:
+        serve()  # type: ignore[no-untyped-call]
+    except Exception as error:  # a model that llama.cpp has refused: the log says why before this line
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
+def settings_of(spec: PoolSpec, model: str) -> dict[str, str | int | bool | None]:
+    """Return a PoolSpec, with all threads decided, as settings of llama_cpp.server for the model at a path."""
+    return {
         "model": model,
         "host": "127.0.0.1",
         "port": 0,
@@ -45,8 +55,3 @@ def main(_end: socket.socket, cores: str, model: str, told: str) -> None:
         "use_mlock": spec.load == "mlock",
         "interrupt_requests": False,  # a second request would end the first
     }
-    sys.argv = ["llama_cpp.server", *(str(word) for name, value in given.items() for word in (f"--{name}", value))]
-    try:
-        serve()  # type: ignore[no-untyped-call]
-    except Exception as error:  # a model that llama.cpp has refused: the log says why before this line
-        sys.exit(f"{type(error).__name__}: {error}")

@@ -147,9 +147,10 @@ def _of_folder(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
     )
 
 
-def check_fits(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
-    """Return the estimate; raises MemoryRefused with the arithmetic when it exceeds the available memory."""
-    needed = estimate(model, spec)
+def check_fits(model: ModelFile, spec: PoolSpec, needed: MemoryEstimate | None = None) -> MemoryEstimate:
+    """Return the estimate, by default that of a pool; raises MemoryRefused with the arithmetic when it exceeds the
+    available memory."""
+    needed = needed or estimate(model, spec)
     if not needed.fits:
         raise MemoryRefused(
             f"{model.path.name} needs more memory than is available, so it was not loaded: {needed.arithmetic}. "

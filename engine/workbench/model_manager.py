@@ -252,7 +252,12 @@ class ModelManager:
             digest = _hashed(server.path)
             engine = start_managed(server, on_opening=timeout.begins)
             timeout.begins(lambda: _abandon(engine, digest))
-            identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
+            try:
+                hashed = digest.result()
+            except BaseException:
+                engine.close()
+                raise
+            identity = ModelIdentity(file.name, str(file.path), hashed, file.quantisation, file.num_parameters)
         return _connected(engine, identity, server.name, "")
 
     def _progress(self, number: int, progress: float) -> None:

@@ -10,10 +10,17 @@ import streamlit as st
 from engine.backends.address import checked_address
 from engine.backends.connecting import ExternalEngine
 from engine.backends.known import MOST_NAME, KnownEngine, add_known, read_known, remove_known
-from engine.backends.managed_programs import MANAGED, ManagedKind, ManagedServer, default_parallel, managed_missing
+from engine.backends.managed_programs import (
+    MANAGED,
+    ManagedKind,
+    ManagedServer,
+    default_parallel,
+    managed_estimate,
+    managed_missing,
+)
 from engine.backends.report import Fact, found_facts, page_facts
 from engine.errors import ConfigError, EngineError
-from engine.models import ModelFile, estimate
+from engine.models import ModelFile
 from engine.models.details import readable
 from engine.protocol import Engine
 from engine.specs import PoolSpec
@@ -119,7 +126,7 @@ def _started(bench: Workbench, now: ManagedServer | None) -> bool:
         if path is None:
             return False
         spec = _parameters(kind, files[path], now)
-        needed = estimate(files[path], spec)
+        needed = managed_estimate(kind, files[path], spec)
     except EngineError as error:
         notice(told_of(error, STARTED_FIELDS))
         return False

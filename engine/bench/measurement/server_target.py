@@ -124,7 +124,10 @@ def open_server_target(
     budget: what may be sent to other machines, by default nothing. Raises ConfigError where that was not confirmed,
     ServerFailed, ModelError, and the error of an ended `timeout`.
     """
-    begins = (timeout or LoadTimeout()).begins
+    if timeout is None:
+        with LoadTimeout() as timeout:
+            return open_server_target(cell, timeout, budget, sample_s=sample_s)
+    begins = timeout.begins
     facts = dict[str, float]()
     if engines.is_external(cell.arm):
         served = _connected(cell, budget or RemoteBudget(), begins)
@@ -159,11 +162,15 @@ def _started(cell: Cell, begins: OnOpening) -> tuple[Served, Startup]:
         tokenizer.close()
     (kind,) = (kind for kind in MANAGED if kind == cell.arm)
     engine = open_managed(kind, cell.model, cell.pool, on_opening=begins)
-    if isinstance(engine.vocabulary, SeenVocabulary) and engine.capabilities.has_ids:
-        _teach(engine.vocabulary, vocabulary)
-    has_ids = engine.capabilities.has_ids
-    tokens = PromptTokens.of_ids(vocabulary) if has_ids else PromptTokens.of_words(vocabulary)
-    remark = _remark(cell, engine, tokens)
+    try:
+        has_ids = engine.capabilities.has_ids
+        if isinstance(engine.vocabulary, SeenVocabulary) and has_ids:
+            _teach(engine.vocabulary, vocabulary)
+        tokens = PromptTokens.of_ids(vocabulary) if has_ids else PromptTokens.of_words(vocabulary)
+        remark = _remark(cell, engine, tokens)
+    except BaseException:
+        engine.close()
+        raise
     return Served(engine, tokens, lambda: _with_children(engine.pids), remark), engine.startup
 
 

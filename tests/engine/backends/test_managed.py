@@ -1,5 +1,6 @@
 """Managed engines: servers that the workbench starts, watches and ends."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
@@ -18,12 +20,25 @@ import pytest
 from engine.backends import managed, managed_programs
 from engine.backends.link import Link
 from engine.backends.managed import ManagedEngine, ManagedKind, managed_missing, open_managed
-from engine.backends.managed_programs import MANAGED, flags
+from engine.backends.managed_programs import MANAGED, flags, managed_estimate, managed_spec
 from engine.backends.openai_server import NOTHING_SENT
-from engine.errors import ConfigError, ModelError, PoolClosed, PromptTooLong, ServerFailed, WorkerDied
-from engine.models import llama_programs
+from engine.backends.report import found_facts
+from engine.errors import (
+    ConfigError,
+    MemoryRefused,
+    ModelError,
+    PoolClosed,
+    PromptTooLong,
+    ServerFailed,
+    WorkerDied,
+)
+from engine.llama.python_server import settings_of
+from engine.machine.cores import cores_for
+from engine.models import estimate, llama_programs, memory
+from engine.models.reading import read_model
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec, Sampling
+from tests.processes import children_with
 from tests.waiting import until
 
 GREEDY = Sampling(temperature=0)
@@ -77,6 +92,7 @@ def test_it_answers_as_the_pool_does(engine: ManagedEngine, pool: Pool) -> None:
     assert theirs.text == ours.text
     assert [step.logprob for step in theirs.steps] == pytest.approx([step.logprob for step in ours.steps], abs=0.01)
     assert (engine.capabilities.n_ctx, engine.capabilities.num_sequences) == (256, 1)
+    assert ("Concurrent requests", "1") in found_facts(engine.found)
     assert (engine.spec.threads, engine.spec.threads_batch, engine.spec.share_weights) == (1, 1, False)
 
 
@@ -265,3 +281,80 @@ def test_a_server_that_crashes_while_it_loads_is_told_with_its_last_words(
     program.write_text(f"#!{sys.executable}\n{CRASHING}")
     with pytest.raises(ModelError, match=r"(?s)crashed \(SIGABRT\) while loading the model.*GGML_ASSERT"):
         open_managed("llama-server", str(story_model), SPEC)
+
+
+def test_the_log_of_a_server_that_still_loads_is_kept_short(story_model: Path, program: Path) -> None:
+    program.write_text("#!/bin/sh\nhead -c 3000000 /dev/zero | tr '\\0' 'x'\nexec sleep 600\n")
+    lengths: list[int] = []
+
+    def abort_when_short(pid: int, abort: Callable[[], None]) -> None:
+        log = Path(f"/proc/{pid}/fd/1")
+        try:
+            until(lambda: psutil.Process(pid).name() == "sleep")
+            until(lambda: log.stat().st_size < 1 << 20, within_s=10)
+        finally:
+            lengths.append(log.stat().st_size)
+            abort()
+
+    def begin(abort: Callable[[], None]) -> None:
+        if (child := next(iter(children_with("server_program") or children_with("sleep")), None)) is not None:
+            threading.Thread(target=abort_when_short, args=(child.pid, abort), daemon=True).start()
+
+    with pytest.raises(PoolClosed):
+        open_managed("llama-server", str(story_model), SPEC, on_opening=begin)
+    assert 0 < lengths[0] < 1 << 20
+
+
+def test_a_port_that_may_not_be_read_is_an_error(
+    story_model: Path, program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(_process: psutil.Process, _kind: str) -> None:
+        raise psutil.AccessDenied
+
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    monkeypatch.setattr(psutil.Process, "net_connections", denied)
+    before = psutil.Process().children()
+    with pytest.raises(ModelError, match="the port of llama-server cannot be read"):
+        open_managed("llama-server", str(story_model), SPEC)
+    assert psutil.Process().children() == before
+
+
+def test_an_engine_that_is_dropped_ends_its_server(kind: ManagedKind, story_model: Path) -> None:
+    engine = open_managed(kind, str(story_model), SPEC)
+    server = psutil.Process(engine.pids[0])
+    del engine
+    gc.collect()
+    until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_pinned_cores_reach_the_server(kind: ManagedKind, story_model: Path) -> None:
+    with open_managed(kind, str(story_model), replace(SPEC, pin=True)) as engine:
+        assert psutil.Process(engine.pids[0]).cpu_affinity() == cores_for(0, 1)
+
+
+def test_the_memory_of_llama_cpp_server_has_the_logits_of_all_tokens(
+    story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, spec = read_model(story_model), PoolSpec(parallel=1, n_ctx=300, threads=1)
+    own, of_pool = managed_estimate("llama_cpp.server", file, spec), estimate(file, spec)
+    assert own.total - of_pool.total == 512 * file.n_vocab * 4
+    assert managed_estimate("llama-server", file, spec).total == of_pool.total
+    monkeypatch.setattr(memory, "available_memory", lambda: own.total - 1)
+    monkeypatch.setattr(managed_programs, "with_layout", lambda spec, *_others: spec)
+    managed_spec("llama-server", file, spec, lambda _abort: None)
+    with pytest.raises(MemoryRefused):
+        managed_spec("llama_cpp.server", file, spec, lambda _abort: None)
+
+
+def test_every_parameter_becomes_a_setting_of_llama_cpp_server() -> None:
+    spec = PoolSpec(
+        threads=3, threads_batch=4, parallel=1, n_ctx=300, n_batch=128, n_ubatch=64, flash_attn=False, type_k="q8_0",
+        type_v="f32", n_gpu_layers=-1, load="mlock",
+    )  # fmt: skip
+    assert settings_of(spec, "a.gguf") == {
+        "model": "a.gguf", "host": "127.0.0.1", "port": 0, "n_ctx": 512, "n_batch": 128, "n_ubatch": 64, "n_threads": 3,
+        "n_threads_batch": 4, "flash_attn": False, "type_k": 8, "type_v": 0, "n_gpu_layers": -1, "use_mmap": True,
+        "use_mlock": True, "interrupt_requests": False,
+    }  # fmt: skip
+    others = settings_of(PoolSpec(threads=1, threads_batch=1, load="none", flash_attn=None), "a.gguf")
+    assert (others["use_mmap"], others["use_mlock"], others["flash_attn"]) == (False, False, True)

@@ -1,5 +1,6 @@
 """Engines as an axis: which of them can be asked what, what is measured of a server, and who is fastest."""
 
+import gc
 import math
 import re
 import threading
@@ -16,8 +17,10 @@ import pytest
 from engine.backends.known import KnownEngine, add_known
 from engine.backends.managed_programs import ManagedKind, managed_missing
 from engine.bench.baselines.arms import open_target
+from engine.bench.measurement import server_target
 from engine.bench.measurement.clients import Deadline
 from engine.bench.measurement.load_generator import LoadGenerator
+from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.metrics import metrics_of
 from engine.bench.measurement.prompt_tokens import PromptTokens
 from engine.bench.measurement.server_target import ServerTarget, open_server_target
@@ -34,12 +37,13 @@ from engine.bench.planning.remote import MOST_PROMPTS, RemoteBudget, remote_requ
 from engine.bench.running.comparing import compared_answers
 from engine.bench.running.runner import first_record
 from engine.bench.running.session import Session
-from engine.errors import ConfigError, ServerFailed
+from engine.errors import BenchTimeout, ConfigError, ServerFailed
 from engine.jobs import Job
 from engine.models.tokenizer import Tokenizer
 from engine.runs import RunRecord, RunStatus
 from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, fake_server
 from tests.engine.bench.fakes import Kept
+from tests.processes import children_with
 from tests.servers import llama_server
 
 DESK = "external:desk"
@@ -342,6 +346,34 @@ def test_a_server_that_is_started_here_is_measured_with_its_memory_and_ended(
         with closing(Tokenizer(Path(cell.model))) as tokenizer:
             assert isinstance(first.prompt, str)
             assert len(tokenizer.tokenize(first.prompt)) == cell.workload.num_prompt
+
+
+def test_a_server_that_never_listens_is_given_up(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text("#!/bin/sh\nexec sleep 600\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("LOGITBENCH_LLAMA_SERVER", str(program))
+    monkeypatch.setattr(server_target, "LoadTimeout", lambda: LoadTimeout(0.2))
+    (cell,) = made(engines.LLAMA_SERVER)
+    before = psutil.Process().children()
+    with pytest.raises(BenchTimeout, match="did not load within"):
+        open_server_target(cell)
+    assert psutil.Process().children() == before
+
+
+def test_a_server_whose_prompts_cannot_be_made_is_ended(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_vocabulary: object) -> None:
+        raise ConfigError("no words")
+
+    monkeypatch.setattr(PromptTokens, "of_words", failing)
+    (cell,) = made(engines.LLAMA_CPP_SERVER)
+    gc.disable()  # which would end it as well, some time
+    try:
+        with pytest.raises(ConfigError, match="no words"):
+            open_server_target(cell)
+        assert not children_with("python_server")
+    finally:
+        gc.enable()
 
 
 def _asked(target: Any, monkeypatch: pytest.MonkeyPatch) -> list[Job]:

@@ -1,5 +1,6 @@
 """The workbench with a server that it starts itself: the llama_cpp.server of the installed package."""
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from engine.history import EngineIdentity
 from engine.models.identity import model_hash
 from engine.settings import Settings
 from engine.specs import PoolSpec, Request, Sampling
-from engine.workbench import Workbench
+from engine.workbench import Workbench, model_manager
 from engine.workbench.trials import Draft
 from tests.processes import children_with
 from tests.waiting import until
@@ -89,3 +90,20 @@ def test_a_model_that_is_missing_is_told(bench: Workbench, tmp_path: Path) -> No
     bench.model_manager.connect(ManagedServer("llama_cpp.server", tmp_path / "nothing.gguf", SPEC))
     until(lambda: not bench.model.is_loading)
     assert isinstance(bench.model.error, ModelError) and "nothing.gguf" in str(bench.model.error)
+
+
+def test_a_start_whose_file_cannot_be_hashed_ends_the_server(
+    bench: Workbench, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(_path: Path) -> str:
+        raise ModelError("the disk has failed")
+
+    monkeypatch.setattr(model_manager, "model_hash", failing)
+    gc.disable()  # which would end it as well, some time
+    try:
+        bench.model_manager.connect(ManagedServer("llama_cpp.server", story_model, SPEC))
+        until(lambda: not bench.model.is_loading)
+        assert str(bench.model.error) == "the disk has failed"
+        assert not children_with("python_server")
+    finally:
+        gc.enable()
