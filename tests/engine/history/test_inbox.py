@@ -19,7 +19,7 @@ from engine.specs import Sampling
 from engine.step_parts import RECORD
 from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.test_comparisons import made as made_comparison
-from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7
+from tests.engine.history.trial_maker import NASTY, make_steps, make_trial, uuid7, with_beams
 
 
 @pytest.fixture
@@ -45,8 +45,9 @@ def test_a_trial_is_handed_over_whole(history: History, inbox: Path) -> None:
     assert found.completion.timings == trial.completion.timings
 
 
-def test_nothing_is_taken_twice(history: History, inbox: Path) -> None:
-    trial = make_trial()
+@pytest.mark.parametrize("has_beams", [False, True])
+def test_nothing_is_taken_twice(history: History, inbox: Path, *, has_beams: bool) -> None:
+    trial = with_beams(make_trial()) if has_beams else make_trial()
     history.record(trial).result(60)
     for _ in range(2):
         write_inbox(inbox, trial)
