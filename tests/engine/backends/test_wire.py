@@ -1,7 +1,10 @@
 """Connections to a server: what is in order is read to its end and reused; what is no HTTP fails its request."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -89,3 +92,35 @@ def test_more_than_is_kept_unread_comes_whole(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_no_http_or_is_cut_fails_the_request(parts: tuple[bytes, ...]) -> None:
     with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError)):
         answered(*parts, closes=True)
+
+
+SELF_SIGNED = Path(__file__).with_name("self_signed.pem")
+"""A key of these tests and its certificate for 127.0.0.1, which nobody else has signed; valid for a hundred years."""
+
+
+def answered_securely() -> bytes:
+    """Ask a server that has the certificate SELF_SIGNED; give the content of its answer."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(HEAD + b"Content-Length: 5\r\n\r\nhello")
+            await writer.drain()
+        writer.close()
+
+    async def ask() -> bytes:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(SELF_SIGNED)
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+        address = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with server, httpx2.AsyncClient(transport=Wire(10)) as client:
+            return (await client.get(address)).content
+
+    return asyncio.run(ask())
+
+
+def test_a_certificate_that_nobody_has_signed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(httpx2.ConnectError, match="certificate"):
+        answered_securely()
+    monkeypatch.setenv("SSL_CERT_FILE", str(SELF_SIGNED))
+    assert answered_securely() == b"hello"
