@@ -1,7 +1,12 @@
 """Waiting for what another thread or another process does, and a clock for tests that must not wait."""
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from concurrent import futures
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def until(is_so: Callable[[], object], what: str = "it did not come", within_s: float = 60) -> None:
@@ -10,6 +15,12 @@ def until(is_so: Callable[[], object], what: str = "it did not come", within_s: 
     while not is_so():
         assert time.monotonic() < end, what
         time.sleep(0.005)
+
+
+def in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine, run in another thread: the browser of other tests has a loop in this one."""
+    with futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result(60)
 
 
 class Clock:

@@ -11,6 +11,7 @@ import pytest
 
 from engine.backends import wire
 from engine.backends.wire import Wire
+from tests.waiting import in_loop
 
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -42,7 +43,7 @@ def answered(*parts: bytes, num_requests: int = 1, closes: bool = False) -> tupl
         async with server, httpx2.AsyncClient(transport=Wire(10)) as client:
             return [(await client.post(address, content=b"body")).content for _ in range(num_requests)]
 
-    return asyncio.run(ask()), num_connections
+    return in_loop(ask()), num_connections
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def answered_securely() -> bytes:
         async with server, httpx2.AsyncClient(transport=Wire(10)) as client:
             return (await client.get(address)).content
 
-    return asyncio.run(ask())
+    return in_loop(ask())
 
 
 def test_a_certificate_that_nobody_has_signed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

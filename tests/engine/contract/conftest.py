@@ -27,6 +27,11 @@ def never_ending(engine: Engine) -> Sampling:
     return Sampling(temperature=0, logit_bias=tuple((token, float("-inf")) for token in ends))
 
 
+def unusable(engine: Engine) -> list[int] | str:
+    """A prompt whose job ends with an error: an id beyond the vocabulary, or a text beyond the context."""
+    return [len(engine.vocabulary) + 5] if engine.capabilities.has_ids else "long " * 600
+
+
 @pytest.fixture(scope="session")
 def server_of(story_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
     """Function that returns the address of a server by its name; each is started once, for two requests at a time."""

@@ -2,9 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent import futures
-from typing import Any, TypeVar
 
 import pytest
 
@@ -12,20 +11,8 @@ from engine.errors import ConfigError, EngineError, JobTimeout
 from engine.jobs import Job
 from engine.protocol import Engine
 from engine.specs import Sampling
-from tests.engine.contract.conftest import never_ending
-
-T = TypeVar("T")
-
-
-def in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, run in a thread of its own: the browser of other tests has a loop in this one."""
-    with futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result(60)
-
-
-def unusable(engine: Engine) -> list[int] | str:
-    """A prompt whose job ends with an error: an id beyond the vocabulary, or a text beyond the context."""
-    return [len(engine.vocabulary) + 5] if engine.capabilities.has_ids else "long " * 600
+from tests.engine.contract.conftest import never_ending, unusable
+from tests.waiting import in_loop
 
 
 def test_a_job_can_be_awaited_and_iterated_asynchronously(engine: Engine) -> None:
