@@ -63,7 +63,7 @@ def _row(axis: Axis) -> None:
         if _choices(axis):
             st.pills(
                 axis.label, _choices(axis), selection_mode="multi", key=_key(axis.name), help=_help(axis),
-                persist_state="session", wrap=True,
+                persist_state="session", wrap=True, width="stretch",
             )  # fmt: skip
         else:
             label = f"{axis.label}, {axis.unit}" if axis.unit else axis.label
