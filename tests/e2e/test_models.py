@@ -117,6 +117,7 @@ def test_a_dropped_file_opens_and_a_broken_one_is_refused(stocked: Server, open_
     expect(page.get_by_text(str(kept))).to_be_visible()
     assert kept.read_bytes() == whole.read_bytes()
     assert not (stocked.home / "models" / "broken.gguf").exists()
+    is_settled(page)  # the page opens its tokenizer, beside which no measurement starts
 
 
 def test_loads_in_turn_are_measured_and_can_be_opened_again(stocked: Server, open_page: OpenPage) -> None:

@@ -30,7 +30,9 @@ def server(home: Path) -> Iterator[Server]:
 
 def speed(page: Page) -> str:
     """The first answer of the card."""
-    return page.get_by_test_id("stMain").get_by_text(re.compile(r"^[\d,.]+ tok/s measured(, disturbed)?$")).inner_text()
+    answer = page.get_by_test_id("stMain").get_by_text(re.compile(r"^[\d,.]+ tok/s measured(, disturbed)?$"))
+    expect(answer).to_be_visible()  # a page that is being drawn is hidden, and has no text then
+    return answer.inner_text()
 
 
 def test_the_first_visit_is_the_prompt_lab_and_the_next_the_overview(server: Server, open_page: OpenPage) -> None:

@@ -123,7 +123,8 @@ def test_a_worker_that_hangs_fails_its_cell_in_time_and_the_others_go_on(plan: P
 
     def freeze_once() -> None:
         if len(reporter.samples) == 3 and not frozen:
-            frozen.append(opened[0].engine.workers()[0].pid)
+            alive = [worker.pid for target in opened for worker in target.engine.workers()]
+            frozen.append(alive[0])
             os.kill(frozen[0], signal.SIGSTOP)
 
     with targets_of(opened) as targets:
