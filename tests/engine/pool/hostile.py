@@ -13,6 +13,8 @@ ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 MAX_GROWTH = 50 << 20
 TIME = "took longer than 2 s"
 """Error text of the limit that is reached first on a busy machine."""
+CPU = "SIGXCPU"
+"""The same of the limit on processor time, which is as long and may come first on an idle one."""
 HANG_S = 60
 """Far more than the sandbox's two seconds, even on a busy machine."""
 
