@@ -31,7 +31,7 @@ Prompt = str | Sequence[int]
 
 @dataclass(frozen=True)
 class Form:
-    """One form of request and answer. path: of the endpoint; body: of a request; read: an event of it, as JSON."""
+    """One form of request and answer. path: of the endpoint; body: of a request; read: reads an event, JSON."""
 
     path: str
     body: Callable[["Dialect", str, Prompt, Sampling, Request], dict[str, Any]]
