@@ -1,7 +1,7 @@
 """Branches of the trial on the screen: the tree of its family, with what a reader does with it."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import streamlit as st
@@ -33,7 +33,7 @@ Key = Annotated[str, msgspec.Meta(max_length=80)]
 
 
 class Open(msgspec.Struct, tag_field="action", tag="open", forbid_unknown_fields=True, frozen=True):
-    """Open the trial of a row."""
+    """Open a row: the trial that ends with it, or its tokens as a branch."""
 
     key: Key
 
@@ -127,16 +127,21 @@ def _row(
     )
 
 
+def action_of(asked: object, actions: Any) -> Any:
+    """Return what a reader does with a row of a tree, as one of these actions. Raises ConfigError for anything else."""
+    try:
+        return msgspec.convert(asked, actions)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"The tree asked for something that cannot be done: {error}. Reload the page.") from error
+
+
 def act(bench: Workbench, trial: Trial, asked: object) -> None:
     """Carry out what a reader does with a row; call in a callback. Errors are shown below the buttons."""
     attempt(prompt_state.ERROR, lambda: _act(bench, trial, asked))
 
 
 def _act(bench: Workbench, trial: Trial, asked: object) -> None:
-    try:
-        action = msgspec.convert(asked, Action)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"The tree asked for something that cannot be done: {error}. Reload the page.") from error
+    action: Action = action_of(asked, Action)
     branch = _branch_of(bench, trial, action.key)
     end = branch.ends[-1] if branch.ends else branch.trials[-1]
     match action:

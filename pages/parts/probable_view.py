@@ -1,9 +1,7 @@
 """Most probable continuations of the trial on the screen: progress of the search, and its tree."""
 
 import math
-from typing import Annotated
 
-import msgspec
 import streamlit as st
 
 from engine.comparing.branch_tree import Branch, branches_of
@@ -13,7 +11,7 @@ from engine.workbench import Workbench
 from engine.workbench.probable_manager import Probable, ProbableTask
 from engine.workbench.trials import Trial
 from pages.parts import prompt_state, task_progress
-from pages.parts.branches import share
+from pages.parts.branches import Open, action_of, share
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import visible
 from pages.parts.token_strip import Branches, BranchRow
@@ -24,12 +22,6 @@ HELP = (
     "continuation up to the end of the branch, from the token that was chosen. Click a row to go on from it."
 )
 TEXT_WIDTH = 160
-
-
-class Open(msgspec.Struct, tag_field="action", tag="open", forbid_unknown_fields=True, frozen=True):
-    """Start a branch with the tokens of a row."""
-
-    key: Annotated[str, msgspec.Meta(max_length=80)]
 
 
 def _task(bench: Workbench, trial: Trial | None) -> ProbableTask | None:
@@ -44,11 +36,7 @@ def show(bench: Workbench, trial: Trial | None) -> None:
     if task is None:
         return
     if task.is_running:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            task_progress.follow(task, task.name)
-            st.button(
-                "Stop", icon=":material/stop:", type="tertiary", key="lab_stop_probable", on_click=bench.probable.stop
-            )
+        task_progress.with_stop(task, "lab_stop_probable")
         return
     if task.state == "failed":
         notice(str(task.error))
@@ -111,10 +99,7 @@ def act(bench: Workbench, trial: Trial, asked: object) -> None:
 
 
 def _act(bench: Workbench, trial: Trial, asked: object) -> None:
-    try:
-        key = msgspec.convert(asked, Open).key
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"The tree asked for something that cannot be done: {error}. Reload the page.") from error
+    key = action_of(asked, Open).key
     task = _task(bench, trial)
     found = task.result() if task is not None and task.state == "done" else None
     branch = next((one for one in _branches(found) if _key(one) == key), None) if found else None

@@ -39,6 +39,13 @@ def follow(task: Task[Any], about: str = "") -> None:
     st.progress(task.share, plain(line(task, about)))
 
 
+def with_stop(task: Task[Any], key: str) -> None:
+    """Draw the name, the line of a running task and Stop beside them, as `follow` does."""
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        follow(task, task.name)
+        st.button("Stop", icon=":material/stop:", type="tertiary", key=key, on_click=task.stop)
+
+
 def has_ended(task: Task[Any], key: str, within_s: float) -> bool:
     """Return whether a task ends within some seconds; if not, draw progress and Stop, and rerun the page at its end."""
     if task.wait(within_s):

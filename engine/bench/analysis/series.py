@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from engine.bench.analysis.engines import QUESTION
 from engine.bench.analysis.scatter import kinds_of, ratios_of
 from engine.bench.analysis.summary import CellSummary, Summary
 from engine.bench.planning.axes import AXES_BY_NAME
@@ -210,7 +211,7 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
         return Advice(run.outcome["winner"], is_open, budget_s=run.outcome.get("budget_s") or 0.0)
     if run.question in ("python", "users"):
         return Advice(None)
-    if run.question == "engines":
+    if run.question == QUESTION:
         missing = [each.verdict for each in summary.cells if each.verdict and each.verdict.word == "not enough data"]
         return Advice(None, bool(missing), max((verdict.more_rounds for verdict in missing), default=0))
     open_cells = [

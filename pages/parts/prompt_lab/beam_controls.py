@@ -96,9 +96,7 @@ def progress(bench: Workbench) -> None:
     if task is None or task.state == "done":
         return
     if task.is_running:
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            task_progress.follow(task, task.name)
-            st.button("Stop", icon=":material/stop:", type="tertiary", key="lab_stop_beams", on_click=bench.beams.stop)
+        task_progress.with_stop(task, "lab_stop_beams")
     elif task.trial_id == st.session_state[prompt_state.TRIAL]:
         if task.state == "stopped":
             st.caption("The beam search was stopped. Nothing of it was kept.")

@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
 
-import msgspec
 import numpy as np
 import streamlit as st
 
@@ -16,7 +14,7 @@ from engine.vocabulary import Vocabulary
 from engine.workbench import Workbench
 from engine.workbench.trials import Trial
 from pages.parts import prompt_state
-from pages.parts.branches import share
+from pages.parts.branches import Open, action_of, share
 from pages.parts.labels import token_text
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import visible
@@ -38,12 +36,6 @@ TREE_HELP = (
 )
 MOST_TOKENS = 160
 """Tokens that a row of the tree shows."""
-
-
-class Open(msgspec.Struct, tag_field="action", tag="open", forbid_unknown_fields=True, frozen=True):
-    """Open the tokens up to the end of a row."""
-
-    key: Annotated[str, msgspec.Meta(max_length=80)]
 
 
 def trees(bench: Workbench, trial: Trial | None) -> tuple[Branches, Branches] | None:
@@ -186,10 +178,7 @@ def act(bench: Workbench, trial: Trial, asked: object) -> None:
 
 
 def _act(bench: Workbench, trial: Trial, asked: object) -> None:
-    try:
-        key = msgspec.convert(asked, Open).key
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"The tree asked for something that cannot be done: {error}. Reload the page.") from error
+    key = action_of(asked, Open).key
     source = _source(bench, trial)
     ids = _ids_of(source.beams, key) if source is not None and source.beams is not None else None
     if source is None or ids is None:
