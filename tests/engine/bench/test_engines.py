@@ -1,19 +1,17 @@
 """Engines as an axis: which of them can be asked what, and how much is sent to other machines."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.bench.baselines.arms import open_target
-from engine.bench.planning import engines, feasibility
+from engine.bench.planning import engines
 from engine.bench.planning.axes import parse_values
 from engine.bench.planning.cells import cells_of
 from engine.bench.planning.feasibility import NO_FOLDER
-from engine.bench.planning.plan import Cell, Plan
+from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_names import by_axes
 from engine.bench.planning.presets import preset
 from engine.bench.planning.preview import preview
@@ -21,23 +19,9 @@ from engine.bench.planning.remote import MOST_PROMPTS, RemoteBudget, remote_requ
 from engine.bench.running.session import Session
 from engine.errors import ConfigError
 from tests.engine.backends.fake_server import COMPLETIONS, fake_server
-from tests.engine.bench.desk import DESK, SMALL, Keeper, cells, desk, six
+from tests.engine.bench.desk import DESK, SMALL, Keeper, desk, six
 
-Made = Callable[..., list[Cell]]
-
-
-@pytest.fixture
-def made(story_model: Path) -> Made:
-    """Function that returns configurations, as `cells`, of the model that ships."""
-    return partial(cells, story_model)
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What is missing of each server that is started here: nothing, unless a test says so."""
-    missing: dict[str, str] = {}
-    monkeypatch.setattr(feasibility, "managed_missing", lambda kind: missing.get(kind, ""))
-    return missing
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 # Names.

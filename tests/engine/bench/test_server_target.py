@@ -4,10 +4,8 @@ import gc
 import math
 import re
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +24,8 @@ from engine.bench.measurement.metrics import metrics_of
 from engine.bench.measurement.prompt_tokens import PromptTokens
 from engine.bench.measurement.server_target import ServerTarget, open_server_target
 from engine.bench.measurement.target_pool import TargetPool
-from engine.bench.planning import engines, feasibility
-from engine.bench.planning.plan import Cell, Objective, Plan
+from engine.bench.planning import engines
+from engine.bench.planning.plan import Objective, Plan
 from engine.bench.running.comparing import compared_answers
 from engine.bench.running.runner import first_record
 from engine.bench.running.session import Session
@@ -36,25 +34,11 @@ from engine.jobs import Job
 from engine.models.tokenizer import Tokenizer
 from engine.runs import RunRecord
 from tests.engine.backends.fake_server import COMPLETIONS, Request, chunk, fake_server
-from tests.engine.bench.desk import DESK, SMALL, WITHIN_S, Keeper, cells, desk, six
+from tests.engine.bench.desk import DESK, SMALL, WITHIN_S, Keeper, desk, six
 from tests.processes import children_with
 from tests.servers import llama_server
 
-Made = Callable[..., list[Cell]]
-
-
-@pytest.fixture
-def made(story_model: Path) -> Made:
-    """Function that returns configurations, as `cells`, of the model that ships."""
-    return partial(cells, story_model)
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """What is missing of each server that is started here: nothing, unless a test says so."""
-    missing: dict[str, str] = {}
-    monkeypatch.setattr(feasibility, "managed_missing", lambda kind: missing.get(kind, ""))
-    return missing
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 def test_a_server_is_measured_by_when_its_tokens_come(home: Path, made: Any) -> None:

@@ -1,6 +1,5 @@
 """Beam search of the workbench: its best sequence is a trial, which the history, exports and imports have whole."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,20 +19,11 @@ from engine.workbench import Workbench
 from engine.workbench.beam_manager import BeamTask
 from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, StoredTrial
-from tests.engine.workbench.test_workbench import opened
 from tests.fake_engine import FakeEngine
 from tests.waiting import until
 
 DRAFT = Draft("Once upon a time", sampling=Sampling(temperature=1.5, seed=3), request=Request(max_tokens=64, top_k=5))
 SPEC = BeamSpec(num_beams=3, max_new_tokens=10, num_return_sequences=2)
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    bench = opened(tmp_path_factory.mktemp("home"))
-    until(lambda: bench.model.engine, within_s=30)
-    yield bench
-    bench.close()
 
 
 @pytest.fixture(scope="module")

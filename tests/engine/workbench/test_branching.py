@@ -1,6 +1,5 @@
 """Branches of a trial: other tokens from any step on, samples, and the family that they make, with the real model."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,19 +12,11 @@ from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.branching import MOST_SAMPLES, first_other_token
 from engine.workbench.trials import Draft, LiveTrial
-from tests.engine.workbench.test_workbench import ended, opened
+from tests.engine.workbench.conftest import ended
 from tests.waiting import until
 
 SEEDED = Sampling(seed=11)
 DRAFT = Draft("Once upon a time", sampling=SEEDED, request=Request(max_tokens=16, top_k=20, stages=True))
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    bench = opened(tmp_path_factory.mktemp("home"))
-    until(lambda: bench.model.engine, within_s=30)
-    yield bench
-    bench.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """Most probable continuations of the real model: the same as listing them, and a search that can be stopped."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from engine.errors import ConfigError
@@ -9,16 +7,8 @@ from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.probable_manager import MOST_DEPTH, MOST_NUM
 from engine.workbench.trials import Draft, LiveTrial
-from tests.engine.workbench.test_workbench import ended, opened
+from tests.engine.workbench.conftest import ended
 from tests.waiting import until
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    bench = opened(tmp_path_factory.mktemp("home"))
-    until(lambda: bench.model.engine, within_s=30)
-    yield bench
-    bench.close()
 
 
 @pytest.fixture(scope="module")

@@ -22,20 +22,12 @@ from engine.workbench import Workbench
 from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, Trial
 from engine.workbench.word_watching import Figures, WordWatcher
-from tests.engine.workbench.test_workbench import ended, opened
+from tests.engine.workbench.conftest import ended
 from tests.mamba_gguf import write_mamba
 from tests.waiting import until
 
 PROMPT = "Once upon a time there was a king"
 SPEC = PoolSpec(parallel=1, n_ctx=512)
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    bench = opened(tmp_path_factory.mktemp("home"))
-    until(lambda: bench.model.engine, within_s=30)
-    yield bench
-    bench.close()
 
 
 @pytest.fixture

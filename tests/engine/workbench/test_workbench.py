@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -22,28 +22,10 @@ from engine.specs import Request, Sampling
 from engine.workbench import Workbench, history_manager, trial_manager, unsaved_calls
 from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, LiveTrial, perplexity
+from tests.engine.workbench.conftest import ended, opened
 from tests.waiting import until
 
 SEEDED = Sampling(seed=7)
-
-
-def opened(home: Path) -> Workbench:
-    bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
-    bench.load_default()
-    return bench
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
-    bench = opened(tmp_path_factory.mktemp("home"))
-    until(lambda: bench.model.engine, within_s=30)
-    yield bench
-    bench.close()
-
-
-def ended(trial: LiveTrial) -> LiveTrial:
-    trial.job.result(60)
-    return trial
 
 
 def request(max_tokens: int, **others: object) -> Request:
