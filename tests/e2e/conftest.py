@@ -32,6 +32,7 @@ from tests.processes import children_with
 ROOT = Path(__file__).parents[2]
 RUN = re.compile("^Run Shortcut")
 """The Prompt lab's button, whose name has its shortcut: a token or a recent trial may be called "run" too."""
+ASKING = (Path(__file__).parent / "asking.js").read_text("utf-8")
 # Slow enough to be watched: about a tenth of a second for a token on the one core that its server has.
 SLOW = Shape(
     architecture="llama", n_vocab=8192, n_ctx_train=2048, n_embd=1024, n_layer=8, n_head=16, n_head_kv=16, n_ff=2816,
@@ -160,6 +161,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     """A profile in which nothing moves; from the second page on, Streamlit's own files are in its cache."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
     context.set_default_timeout(60_000)
+    context.add_init_script(ASKING)
     yield context
     context.close()
 
@@ -188,7 +190,8 @@ def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
 
 
 def is_settled(page: Page) -> None:
-    """Wait until the script has drawn the whole page."""
+    """Wait until the script has drawn the whole page, and no run of it that was asked for is still to begin."""
+    page.wait_for_function("() => !window.isAsking?.()")
     expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
 
 

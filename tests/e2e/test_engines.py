@@ -55,8 +55,9 @@ def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str,
         page.get_by_text(re.compile(f"{elsewhere.rpartition(':')[2]}.*context 256", re.DOTALL)).first
     ).to_be_visible()
     run_opening(page, 24)
+    page.locator(".t.answer").nth(5).click()
     assert_told(page)
-    page.goto(page.url)  # from the history, by its address
+    page.goto(page.url)  # from the history, by its address, with the token that was pinned
     has_ended(page)
     assert_told(page)
 
@@ -88,7 +89,6 @@ def test_a_server_is_started_run_and_stopped(server: Server, open_page: OpenPage
 def assert_told(page: Page) -> None:
     """A pinned token has its candidates, a bound of the entropy, and no figures that were not reported."""
     expect(page.get_by_text("answered by other desk")).to_be_visible()
-    page.locator(".t.answer").nth(5).click()
     inspector = page.get_by_role("complementary", name="Inspector").first
     expect(inspector.get_by_text(re.compile("^≥ [0-9.]+ bits$"))).to_be_visible()
     expect(inspector.get_by_text("all others")).to_be_visible()

@@ -48,8 +48,10 @@ def test_a_folder_is_loaded_run_and_compared_with_llama_cpp(server: Server, open
     page.get_by_role("button", name="Replay", exact=True).click()
     expect(page.get_by_text(re.compile("Identical:"))).to_be_visible()
     page.get_by_role("button", name="Compare with another model").click()
-    is_settled(page)
-    page.get_by_role("combobox", name="Other model").click()
+    other = page.get_by_role("combobox", name="Other model")
+    expect(other).to_be_visible()
+    is_settled(page)  # a list that is open closes when the page is drawn again
+    other.click()
     before = page.url
     page.get_by_role("option", name=re.compile("Logitbench Story · F32")).click()
     expect(page).not_to_have_url(before)
