@@ -249,10 +249,12 @@ def ending(status: int, num_oom_before: int, tail: str) -> str:
     """Describe how a process ended, as the predicate of a sentence whose subject is the process.
 
     status: as subprocess reports it, negative for a signal. num_oom_before: num_oom_kills() when it was started.
-    tail: its log_tail, omitted if the process was killed (SIGKILL), as it could not log the reason.
+    tail: its log_tail, omitted if the process was killed or out of time, as it could not log the reason.
     """
     if status == -signal.SIGKILL:
         is_oom = num_oom_kills() > num_oom_before
         return "was killed by the system (out of memory)" if is_oom else "was killed (SIGKILL)"
+    if status == -signal.SIGXCPU:
+        return "used up its processor time (SIGXCPU)"
     how = f"crashed ({signal.Signals(-status).name})" if status < 0 else f"exited with status {status}"
     return how + tail
