@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 from engine.errors import ConfigError
 from engine.models.ggml import FILE_TYPES
 from engine.models.header import FIRST_PART_NAME, OTHER_PART_NAME
-from engine.models.hub import RemoteFile, Repository, parse_address, read_repository
+from engine.models.hub import Repository, parse_address, read_repository
+from engine.models.incoming import RemoteFile
 from engine.models.library import shipped
 from engine.models.memory import PROCESS_BYTES
 from engine.units import quantity

@@ -12,9 +12,9 @@ from typing import Literal
 
 from engine.errors import DownloadError, NetworkError
 from engine.files import SPARE_BYTES
-from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, opened
+from engine.models.hub import LARGEST_FILE, Repository, opened
 from engine.models.identity import keep_hash
-from engine.models.incoming import Incoming, is_complete, locked, partial_path
+from engine.models.incoming import Incoming, RemoteFile, is_complete, is_safe_name, locked, partial_path
 from engine.tasks import Task
 from engine.units import quantity
 
@@ -25,9 +25,6 @@ _DOING: dict[State, str] = {
 
 WAITS_S = (1.0, 2.0, 4.0, 8.0, 8.0)
 """Seconds before each retry after a broken connection; the count restarts when a try receives any data."""
-
-MOST_BYTES_OF_NAME = 200
-"""Maximum bytes of one path component; file systems allow 255, and the name of a partial file needs some extra."""
 
 _RATE_OVER_S = 5.0
 
@@ -161,7 +158,7 @@ def _place(folder: Path, repository: Repository, file: RemoteFile) -> Path:
     """Return the path at which a file is stored, checked because its name is untrusted."""
     parts = (*repository.name.split("/"), *file.path.split("/"))
     path = folder.joinpath(*parts)
-    if not all(_is_safe(part) for part in parts) or not path.resolve().is_relative_to(folder.resolve()):
+    if not all(is_safe_name(part) for part in parts) or not path.resolve().is_relative_to(folder.resolve()):
         raise DownloadError(f"{repository.name} has a file named {file.path!r}, which cannot be saved in {folder}.")
     if file.size > LARGEST_FILE:
         raise DownloadError(
@@ -169,16 +166,6 @@ def _place(folder: Path, repository: Repository, file: RemoteFile) -> Path:
             f"Download it with `hf download {repository.name} {file.path}`."
         )
     return path
-
-
-def _is_safe(part: str) -> bool:
-    """Return whether a path component names an entry of its folder and is printable and short enough."""
-    return (
-        part not in ("", ".", "..")
-        and "\\" not in part
-        and part.isprintable()
-        and len(part.encode()) <= MOST_BYTES_OF_NAME
-    )
 
 
 def _size(path: Path) -> int:

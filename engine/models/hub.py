@@ -5,7 +5,6 @@ plain HTTP; so only its names, headers, login, mirror (HF_ENDPOINT) and session 
 stores the files.
 """
 
-import hashlib
 import re
 import socket
 import sys
@@ -35,6 +34,7 @@ from huggingface_hub.hf_api import ModelInfo, RepoSibling
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status, validate_repo_id
 
 from engine.errors import ConfigError, DownloadError, NetworkError
+from engine.models.incoming import RemoteFile
 
 MOST_FILES = 10_000
 MOST_BYTES = 20_000_000
@@ -61,27 +61,6 @@ _ADDRESS = re.compile(
     r"(?:https?://(?P<host>[^/\s]+)/|hf://)?(?P<name>[^/\s@?]+/[^/\s@?]+)"
     r"(?:@(?P<revision>[^\s@]+)|/(?:tree|blob|resolve)/(?P<of_page>[^/\s?]+)(?:/(?P<file>[^\s?]*))?|/)?(?:\?\S*)?"
 )
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """File of a repository; `size` in bytes. sha256 is empty for small files stored in git itself, known by git_id."""
-
-    path: str
-    size: int
-    sha256: str
-    git_id: str
-
-    @property
-    def digest(self) -> str:
-        """Expected digest of `hasher`, in hexadecimal digits."""
-        return self.sha256 or self.git_id
-
-    def hasher(self) -> "hashlib._Hash":
-        """Return a hash to update with the file's bytes: SHA-256, or git's blob SHA-1, its header already hashed."""
-        if self.sha256:
-            return hashlib.sha256()
-        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from engine.errors import ModelError
@@ -13,11 +13,15 @@ from engine.settings import Settings
 
 MAX_KEPT = 1_000
 
+_BLOCK = 1 << 20
+
 Entry = tuple[int, int, str]
 """Size in bytes, modification time in nanoseconds and SHA-256 of a file."""
+Tell = Callable[[int], object]
+"""Callback with the bytes of a file read so far; what it raises ends the reading."""
 
 
-def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
+def model_hash(path: str | Path, folder: str | Path | None = None, tell: Tell = lambda _num_bytes: None) -> str:
     """Return the SHA-256 of the file as 64 hexadecimal digits; of a folder, that of its files' names and hashes.
 
     Stored in models/hashes.json under `folder` (None: the home folder of the settings) by path, size and modification
@@ -27,7 +31,7 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
     """
     path = Path(path).resolve()
     if path.is_dir():
-        parts = [f"{file.name} {model_hash(file, folder)}\n" for file in read_folder(path).files]
+        parts = [f"{file.name} {model_hash(file, folder, tell)}\n" for file in read_folder(path).files]
         return hashlib.sha256("".join(parts).encode()).hexdigest()
     store = _store(folder)
     try:
@@ -36,13 +40,22 @@ def model_hash(path: str | Path, folder: str | Path | None = None) -> str:
         kept = _kept(known, path, before)
         if kept is not None:
             return kept
-        with open_regular(path) as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        digest = _read_digest(path, tell)
         if _state(path) == before:
             _save(store, known | {str(path): (*before, digest)})
         return digest
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _read_digest(path: Path, tell: Tell) -> str:
+    hasher, num_bytes = hashlib.sha256(), 0
+    with open_regular(path) as file:
+        while block := file.read(_BLOCK):
+            hasher.update(block)
+            num_bytes += len(block)
+            tell(num_bytes)
+    return hasher.hexdigest()
 
 
 def known_hashes(paths: Iterable[Path], folder: str | Path | None = None) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""Partial file of a download: written and hashed at the same time.
+"""Partial file of a download, or of a transfer to another machine: written and hashed at the same time.
 
 It is stored next to its final path under a hidden name that ends in .partial and contains the start of its hash, and is
 renamed only when it is complete and the hash is correct. Data from an earlier download is read again for its hash, not
@@ -6,20 +6,52 @@ downloaded again.
 """
 
 import fcntl
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import DownloadError
 from engine.files import open_partial, open_regular, write_all
-from engine.models.hub import RemoteFile
+
+MOST_BYTES_OF_NAME = 200
+"""Maximum bytes of one path component; file systems allow 255, and the name of a partial file needs some extra."""
 
 _BLOCK = 1 << 20
 
 Tell = Callable[[int], None]
 """Callback with the bytes read so far."""
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """File elsewhere, such as in a repository; `size` in bytes.
+
+    sha256 is empty for small files that a repository stores in git itself, which are known by git_id.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    git_id: str
+
+    @property
+    def digest(self) -> str:
+        """Expected digest of `hasher`, in hexadecimal digits."""
+        return self.sha256 or self.git_id
+
+    def hasher(self) -> "hashlib._Hash":
+        """Return a hash to update with the file's bytes: SHA-256, or git's blob SHA-1, its header already hashed."""
+        if self.sha256:
+            return hashlib.sha256()
+        return hashlib.sha1(b"blob %d\0" % self.size, usedforsecurity=False)
+
+
+class BeingWritten(DownloadError):
+    """Another download or transfer writes the same file at this moment."""
 
 
 class Incoming:
@@ -54,6 +86,10 @@ class Incoming:
         self._hasher.update(block)
         self.num_bytes += len(block)
 
+    def sync(self) -> None:
+        """Wait until the disk has what was received."""
+        os.fsync(self._kept.fileno())
+
     def finish(self, path: Path) -> None:
         """Rename the file to its final path; raises DownloadError, and discards all data, when its hash is wrong."""
         came = self._hasher.hexdigest()
@@ -63,8 +99,19 @@ class Incoming:
                 f"{self._file.path} has the wrong checksum ({came[:12]}…, not {self._file.digest[:12]}…), so "
                 "it was discarded. Try again; if that fails too, try another mirror or network."
             )
-        os.fsync(self._kept.fileno())
+        self.sync()
         os.replace(partial_path(path, self._file), path)
+
+
+def is_safe_name(name: str) -> bool:
+    """Return whether a path component names an entry of its folder and is printable and short enough."""
+    return (
+        name not in ("", ".", "..")
+        and "/" not in name
+        and "\\" not in name
+        and name.isprintable()
+        and len(name.encode()) <= MOST_BYTES_OF_NAME
+    )
 
 
 def partial_path(path: Path, file: RemoteFile) -> Path:
@@ -76,14 +123,14 @@ def partial_path(path: Path, file: RemoteFile) -> Path:
 def locked(path: Path, file: RemoteFile) -> Iterator[BinaryIO]:
     """Open and lock the partial file, unbuffered, for this download alone; removed afterwards where it is empty.
 
-    Raises DownloadError while another download of the same file, in any process, holds the lock.
+    Raises BeingWritten while another download of the same file, in any process, holds the lock.
     """
     kept_at = partial_path(path, file)
     with open_partial(kept_at) as kept:
         try:
             fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise DownloadError(f"{path} is already being downloaded. Wait for that download, or stop it.") from error
+            raise BeingWritten(f"{path} is already being downloaded. Wait for that download, or stop it.") from error
         try:
             yield kept
         finally:

@@ -38,7 +38,7 @@ _FLOAT, _HALF = 4, 2
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Memory estimate of a pool, in bytes of this machine's memory.
+    """Memory estimate of a pool, in bytes of the machine's memory.
 
     mapped: weights that all instances use in the pages of the file; copied: private copies of weights per instance.
     idle: pages of the file that were copied from and stay mapped; the system reclaims them when memory is short, so
@@ -97,14 +97,15 @@ class MemoryEstimate:
         )
 
 
-def estimate(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
-    """Estimate the memory of `model` in a pool of `spec`, and read the available memory of this machine.
+def estimate(model: ModelFile, spec: PoolSpec, available: int | None = None) -> MemoryEstimate:
+    """Estimate the memory of `model` in a pool of `spec`. available: bytes; None: read now, on this machine.
 
     Layers offloaded to a GPU are excluded: they are in its memory. A sliding window saves nothing, since the cache has
     its full length for every layer so that a prefix can be reused.
     """
+    available = available_memory() if available is None else available
     if model.is_folder:
-        return _of_folder(model, spec)
+        return _of_folder(model, spec, available)
     on_host = _host_share(model, spec)
     mapped, copied, idle = (int(size * on_host) for size in _weights(model, spec))
     state = state_bytes(model, spec)
@@ -118,13 +119,13 @@ def estimate(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
         compute=_compute_bytes(model, spec),
         output=spec.most_rows(model.n_vocab) * model.n_vocab * _FLOAT,
         process=_process_bytes(model),
-        available=available_memory(),
+        available=available,
         kv_note=f"{spec.parallel:,} x {spec.padded_n_ctx:,} tokens, {model.n_layer} layers, "
         f"{spec.type_k} keys, {spec.type_v} values",
     )
 
 
-def _of_folder(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
+def _of_folder(model: ModelFile, spec: PoolSpec, available: int) -> MemoryEstimate:
     """Estimate the memory of a model folder: each instance has weights, keys and values of its own, in one type."""
     dtype = folder_dtype(model, spec)
     kind = TYPES_BY_NAME[KV_TYPE[dtype].upper()]
@@ -142,7 +143,7 @@ def _of_folder(model: ModelFile, spec: PoolSpec) -> MemoryEstimate:
         compute=hidden + scores,
         output=spec.most_rows(model.n_vocab) * model.n_vocab * _FLOAT,
         process=TORCH_BYTES + model.n_vocab * (TOKEN_BYTES + MERGE_BYTES),
-        available=available_memory(),
+        available=available,
         kv_note=f"{spec.parallel:,} x {spec.n_ctx:,} tokens, {model.n_layer} layers, {dtype}",
     )
 

@@ -6,7 +6,8 @@ import pytest
 
 from engine.errors import ConfigError
 from engine.models.catalogue import TORCH_BYTES, Entry, choices, choose, read_catalogue
-from engine.models.hub import RemoteFile, Repository
+from engine.models.hub import Repository
+from engine.models.incoming import RemoteFile
 from engine.models.shapes import shape_named
 from engine.models.synthetic import weights_bytes
 

@@ -17,8 +17,9 @@ from engine.errors import DownloadError, JobTimeout, NetworkError
 from engine.models import incoming
 from engine.models.catalogue import choose
 from engine.models.download import Download
-from engine.models.hub import LARGEST_FILE, RemoteFile, Repository, read_repository
+from engine.models.hub import LARGEST_FILE, Repository, read_repository
 from engine.models.identity import known_hashes
+from engine.models.incoming import RemoteFile
 from tests.engine.models.conftest import DATA, FILE, NAME, Get, partials
 from tests.engine.models.hub_server import Hub
 

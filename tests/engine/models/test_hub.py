@@ -15,7 +15,8 @@ import engine.models.hub
 from engine.errors import ConfigError, DownloadError, NetworkError
 from engine.models.catalogue import choose, look_up
 from engine.models.download import Download
-from engine.models.hub import MOST_BYTES, RemoteFile, Repository, opened, parse_address, read_repository
+from engine.models.hub import MOST_BYTES, Repository, opened, parse_address, read_repository
+from engine.models.incoming import RemoteFile
 from tests.engine.models import hub_server
 from tests.engine.models.conftest import DATA, FILE, NAME, NO_WAIT, Get, partials
 from tests.engine.models.hub_server import Hub
