@@ -11,8 +11,14 @@ from pages.parts import component, first_paint, front_end, palette, token_strip
 
 TITLE = b"<title>Streamlit</title>"
 HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
-PRELOADED = palette.COMPONENT, token_strip.COMPONENT
+FIRST = palette.COMPONENT, token_strip.COMPONENT
 """Components on every page, and on the page of the first visit."""
+
+
+def head() -> bytes:
+    """Return what stands in place of the page's title."""
+    modules = (*front_end.first_modules(), *component.modules(FIRST))
+    return HEAD + first_paint.modules_first(modules, front_end.imported_first()) + first_paint.HEAD
 
 
 class BaseAddress:
@@ -22,7 +28,7 @@ class BaseAddress:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._head = app, HEAD + front_end.preloads() + component.preloads(PRELOADED) + first_paint.HEAD
+        self._app, self._head = app, head()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection."""

@@ -30,10 +30,10 @@ def component(name: str, *, js: str, css: str) -> Callable[..., Any]:
     return declared
 
 
-def preloads(names: Iterable[str]) -> bytes:
-    """Return the links for the head of the page that preload the modules of these components."""
+def modules(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the addresses of the modules of these components."""
     wanted = tuple(f"{PATH}/{name}." for name in names)
-    return "".join(f'<link rel="modulepreload" href="{path}">' for path in _modules if path.startswith(wanted)).encode()
+    return tuple(path for path in _modules if path.startswith(wanted))
 
 
 def routes() -> list[BaseRoute]:

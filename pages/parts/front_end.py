@@ -21,13 +21,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 STATIC = Path(streamlit.__file__).parent / "static"
 FOR_EVER = "public, immutable, max-age=31536000"
-PRELOADED = (
-    "BidiComponent", "Button", "ButtonGroup", "Checkbox", "Html", "MenuButton", "Metric", "NumberInput", "Selectbox",
+FIRST = (
+    "BidiComponent", "Button", "ButtonGroup", "ChatInput", "Checkbox", "DownloadButton", "FileUploader", "Html",
+    "LinkButton", "MenuButton", "Metric", "Multiselect", "NumberInput", "PageLink", "Progress", "Selectbox", "Spinner",
     "TextArea", "TextInput",
 )  # fmt: skip
-"""Streamlit's elements that most pages show; the browser fetches their modules together, before it is told to draw one.
+"""Streamlit's elements whose modules the browser has before the page is drawn.
 
-An element whose module comes late changes its height when it comes, and moves what stands below it.
+An element whose module comes late changes its height when it comes, and moves what stands below it: its placeholder is
+as high as a button, whatever it stands for. Charts and tables are left out, whose modules are large.
 """
 
 
@@ -55,17 +57,25 @@ def answer_at_once() -> None:
                     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def preloads() -> bytes:
-    """Return the links for the head of the page that preload PRELOADED; none for elements unknown to the manifest."""
-    parts = _manifest()
-    chosen = [key for key, part in parts.items() if part.is_dynamic_entry and Path(key).stem in PRELOADED]
+def first_modules() -> tuple[str, ...]:
+    """Return the addresses of the modules of FIRST, relative to a page; none for elements unknown to the manifest."""
+    return tuple(f"./{part.file}" for part in _first())
+
+
+def imported_first() -> tuple[str, ...]:
+    """Return the addresses of all that the modules of FIRST import, themselves included, each once."""
+    parts, waiting = _manifest(), _first()
     found: dict[str, None] = {}
-    while chosen:
-        part = parts[chosen.pop()]
+    while waiting:
+        part = waiting.pop()
         if part.file not in found:
             found[part.file] = None
-            chosen.extend(key for key in part.imports if key in parts)
-    return "".join(f'<link rel="modulepreload" crossorigin href="./{name}">' for name in found).encode()
+            waiting.extend(parts[key] for key in part.imports if key in parts)
+    return tuple(f"./{name}" for name in found)
+
+
+def _first() -> list[Part]:
+    return [part for key, part in _manifest().items() if part.is_dynamic_entry and Path(key).stem in FIRST]
 
 
 def middleware() -> list[Middleware]:

@@ -1,11 +1,15 @@
 """Layout shift while a page loads: the sum of all that the browser reports, with the sidebar open and closed."""
 
+import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
+from pages.parts.front_end import STATIC
 from tests.e2e.conftest import Server, is_settled
 from tests.e2e.test_every_page import PAGES as EVERY_PAGE
 
@@ -59,6 +63,54 @@ def settled_shifts(page: Page) -> list[dict[str, float]]:
         before, found = found, page.evaluate("layoutShifts")
         if len(found) == len(before):
             return found
+
+
+LATE_S = 6
+"""Delay of each script of a widget: longer than what stands below the widget is hidden for it."""
+
+AT_ONCE = set(re.findall(r'"\./static/js/([^"]+)"', (STATIC / "index.html").read_text("utf-8")))
+"""Scripts that Streamlit's page names itself; all others belong to what a page shows."""
+
+
+class LateScripts:
+    """The scripts of widgets come LATE_S after a page has asked for them."""
+
+    def __init__(self, page: Page) -> None:
+        self._waiting: list[tuple[float, Route]] = []
+        page.route("**/*.js", self._hold)
+
+    def _hold(self, route: Route) -> None:
+        is_late = Path(urlsplit(route.request.url).path).name not in AT_ONCE
+        self._waiting.append((time.monotonic() + LATE_S * is_late, route))
+
+    def let_through(self, page: Page) -> None:
+        """Return once the page has drawn itself and waits for no script."""
+        heading = page.get_by_test_id("stMain").get_by_role("heading", level=1)
+        end = time.monotonic() + 180
+        while self._waiting or not heading.count() or page.get_by_test_id("stSkeleton").count():
+            page.wait_for_timeout(20)
+            now = time.monotonic()
+            assert now < end, self._waiting
+            due = [route for at, route in self._waiting if at <= now]
+            self._waiting = [(at, route) for at, route in self._waiting if at > now]
+            for route in due:
+                route.continue_()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_hardly_anything_moves_where_scripts_come_late(kept: Server, browser: Browser, name: str) -> None:
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    context.set_default_timeout(60_000)
+    context.add_init_script(NOTE_SHIFTS)
+    page = context.new_page()
+    late = LateScripts(page)
+    page.goto(kept.url + PAGES[name], wait_until="commit")
+    late.let_through(page)
+    is_settled(page)
+    late.let_through(page)
+    shifts = settled_shifts(page)
+    context.close()
+    assert sum(shift["score"] for shift in shifts) <= MOST, shifts
 
 
 STUCK = """() => {

@@ -1,5 +1,7 @@
 """What is put into Streamlit's page, and that nothing else is touched."""
 
+import re
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
@@ -33,11 +35,20 @@ def client() -> TestClient:
 
 def test_the_page_learns_its_server() -> None:
     answer = client().get("/", headers=BROWSER)
-    modules = component.preloads(base_address.PRELOADED)
-    assert modules.count(b"modulepreload") == len(base_address.PRELOADED)
-    told = (base_address.HEAD + front_end.preloads() + modules + first_paint.HEAD).decode()
-    assert answer.text == PAGE.replace(base_address.TITLE.decode(), told)
+    head = base_address.head().decode()
+    assert head.startswith(base_address.HEAD.decode()) and head.endswith(first_paint.HEAD.decode())
+    assert answer.text == PAGE.replace(base_address.TITLE.decode(), head)
     assert int(answer.headers["content-length"]) == len(answer.content)
+
+
+def test_modules_of_widgets_and_components_run_before_streamlit_starts() -> None:
+    (script,) = re.findall('<script type="module">(.*?)</script>', base_address.head().decode())
+    components = component.modules(base_address.FIRST)
+    assert len(components) == len(base_address.FIRST)
+    imported = re.findall('import "([^"]+)";', script)
+    assert imported == [*front_end.first_modules(), *components]
+    linked = re.findall('<link rel="modulepreload" crossorigin href="([^"]+)">', base_address.head().decode())
+    assert len(linked) == len(set(linked)) and set(linked) == {*front_end.imported_first(), *components}
 
 
 def test_other_pages_and_what_scripts_ask_for_stay_as_they_are() -> None:

@@ -1,7 +1,6 @@
 """Streamlit's own files from memory: the same bytes, cached for ever, nothing else; and sockets that do not wait."""
 
 import json
-import re
 import socket
 from pathlib import Path
 
@@ -36,15 +35,14 @@ def test_everything_else_is_passed_on(client: TestClient, path: str) -> None:
     assert client.get(path).text == "beneath"
 
 
-def test_the_elements_that_most_pages_show_are_preloaded_with_all_that_they_import() -> None:
+def test_the_modules_of_most_elements_come_first_with_all_that_they_import() -> None:
     parts = json.loads((front_end.STATIC / "manifest.json").read_text())
-    named = re.findall(r'href="\./([^"]+)"', front_end.preloads().decode())
-    assert len(named) == len(set(named))
-    sources = {part["file"]: key for key, part in parts.items()}
-    for name in front_end.PRELOADED:
-        assert sum(Path(sources[file]).stem == name for file in named) == 1, name
-    for file in named:
-        assert {parts[key]["file"] for key in parts[sources[file]].get("imports", ())} <= set(named)
+    sources = {f"./{part['file']}": key for key, part in parts.items()}
+    first, imported = front_end.first_modules(), front_end.imported_first()
+    assert sorted(Path(sources[path]).stem for path in first) == sorted(front_end.FIRST)
+    assert len(imported) == len(set(imported)) and set(first) <= set(imported)
+    for path in imported:
+        assert {f"./{parts[key]['file']}" for key in parts[sources[path]].get("imports", ())} <= set(imported)
 
 
 def test_another_manifest_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +50,7 @@ def test_another_manifest_is_no_trouble(tmp_path: Path, monkeypatch: pytest.Monk
     for content in (None, "[]", "{", '{"a": {}}'):
         if content is not None:
             (tmp_path / "manifest.json").write_text(content)
-        assert front_end.preloads() == b""
+        assert front_end.first_modules() == front_end.imported_first() == ()
         assert (
             TestClient(
                 Starlette(
