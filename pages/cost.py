@@ -16,7 +16,7 @@ known = reckoning.rates(bench)
 looked = reckoning.looked_at(known)
 found = reckoning.reckon(wanted.job, wanted.goals, looked, prices) if wanted.job is not None else None
 if found is not None:
-    results.sentence(found, wanted.goals)
+    results.sentence(bench, found, wanted.goals)
 controls.first(known, looked, wanted.values)
 if found is not None:
     own_price.show(bench, prices, found)

@@ -22,7 +22,7 @@ from engine.runs import RunRecord
 from engine.workbench import Workbench, costing
 from pages.parts.cost import price_table
 from pages.parts.plain import plain
-from tests.pages.app import HOSTILE, address, open_page
+from tests.pages.app import HOSTILE, address, open_page, press
 from tests.pages.bench_harness import ScriptedManager, make_run
 
 NOTES = "c7i.4xlarge finishes 18 h 12 min sooner than c7i.xlarge for $2.75 more."
@@ -188,11 +188,21 @@ def test_of_a_single_machine_the_last_run_is_shown_or_every_configuration(
     assert len(table(page(every="True"))) == 3
 
 
-def test_a_machine_that_was_not_measured_is_offered_a_measurement(manager: ScriptedManager) -> None:
-    at = page()
+def test_a_machine_that_was_not_measured_is_measured_in_place(
+    bench: Workbench, manager: ScriptedManager, run: RunRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.cards, "start", lambda: manager.runs.update({run.id: run}))
+    del manager.runs[run.id]
+    at = page(model="Mistral-7B-Instruct-v0.2")
     assert "This machine was not measured with this model." in captions(at)
-    at.button(key="cost_measure").click().run()
-    assert [title.value for title in at.title] == ["Benchmark"] and address(at)["question"] == "speed"
+    press(at, "cost_measure")
+    assert sentence(at).startswith("This machine takes ") and address(at) == {}
+
+
+def test_a_machine_in_use_is_explained_where_it_would_be_measured(bench: Workbench, manager: ScriptedManager) -> None:
+    with bench.machine.acquire("A download", "shared"):
+        at = press(page(), "cost_measure")
+        assert any("A download is still running" in error.value for error in at.main.error)
 
 
 def test_this_machine_is_priced_by_its_power_draw_in_place(bench: Workbench, run: RunRecord) -> None:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from engine.cost import CostJob
 from engine.errors import ConfigError
+from pages.parts import address
 
 KEPT = "cost_address"
 GOALS = ("deadline_h", "budget_usd")
@@ -51,6 +52,12 @@ def ask(**values: float) -> None:
     """Change numbers of the job; call in a callback."""
     for name, value in values.items():
         st.query_params[name] = str(value)
+
+
+def drop(name: str) -> None:
+    """Remove an input from the URL, and from what this tab keeps; call in a callback."""
+    st.session_state.get(KEPT, {}).pop(name, None)
+    address.put(name, "")
 
 
 def begin_anew() -> None:

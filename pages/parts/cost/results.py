@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from engine.cost import PROVENANCES, Estimate, Provenance, Way
 from engine.cost.estimate import HOUR_S
 from engine.stats import Interval
 from engine.units import between
-from pages.parts import number_columns
+from engine.workbench import Workbench
+from pages.parts import card_measurement, number_columns
 from pages.parts.benchmark.charts import draw
-from pages.parts.cost import charts
+from pages.parts.cost import asked, charts
 from pages.parts.cost.reckoning import Reckoned
 from pages.parts.plain import plain
 
@@ -33,12 +35,14 @@ HELPS = {
 }
 
 
-def sentence(found: Reckoned, goals: Mapping[str, float | None]) -> None:
-    """Draw the answer for this machine, with that for all machines below it; only the latter if it was not measured."""
+def sentence(bench: Workbench, found: Reckoned, goals: Mapping[str, float | None]) -> None:
+    """Draw the answer for this machine, with that for all machines below it.
+
+    If this machine was not measured, only the latter, with the button that measures it."""
     among_all = next(iter(found.answers.values()))
     if found.here is None:
         st.subheader(plain(among_all.sentence), anchor=False)
-        _measure()
+        _measure(bench)
         return
     st.subheader(plain(found.here.sentence), anchor=False)
     best = found.here.chosen
@@ -55,12 +59,18 @@ def other_way(found: Reckoned) -> str:
     return f"{OTHERWISE[other]}: {beside.sentence}"
 
 
-def _measure() -> None:
-    """Show whose machines the answer is about, as this one was not measured, and offer to measure it."""
+def _measure(bench: Workbench) -> None:
+    """Show whose machines the answer is about, as this one was not measured, and offer to measure it here."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(f"{OTHERS} This machine was not measured with this model.", width="content")
-        if st.button("Measure it", icon=":material/speed:", type="tertiary", key="cost_measure"):
-            st.switch_page("benchmark.py", query_params={"question": "speed"})
+        card_measurement.control(bench, "cost", is_primary=False, start=partial(_start, bench))
+    card_measurement.failure(bench)
+
+
+def _start(bench: Workbench) -> None:
+    """Measure this machine with the loaded model; a model chosen before is dropped, as the answer is about this one."""
+    bench.cards.start()
+    asked.drop("model")
 
 
 def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:

@@ -5,20 +5,16 @@ from collections.abc import Sequence
 import streamlit as st
 
 from engine.errors import EngineError
-from engine.tasks import Task
 from engine.workbench import Workbench
 from engine.workbench.machine_card import MachineCard
 from engine.workbench.machine_card_manager import NAME
 from engine.workbench.machine_facts import Fact, Provenance, facts_of
 from engine.workbench.overview import machine_facts
-from pages.parts import task_progress
-from pages.parts.models import file_task
-from pages.parts.notice import attempt, notice, of_this
+from pages.parts import card_measurement
+from pages.parts.notice import notice
 from pages.parts.overview import card_file
 from pages.parts.plain import plain
 
-REFRESH_S = 0.5
-ERROR = "overview_error"
 SHARE_WIDTH, TILE_WIDTH = 420, 270  # pixels
 MARKS: dict[Provenance, str] = {
     "measured": ":green[:small[measured]]",
@@ -40,13 +36,9 @@ def show(bench: Workbench) -> None:
         _conditions(card)
     if card is not None and card.disturbed:
         st.caption(plain(card.disturbed))
-    task = bench.cards.running
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="overview_actions"):
-        if task is not None:
-            _progress(bench)
-        else:
-            _actions(bench, card, facts)
-    _ended(bench)
+        _actions(bench, card, facts)
+    card_measurement.failure(bench)
 
 
 def _found(bench: Workbench) -> tuple[MachineCard | None, Sequence[Fact]]:
@@ -84,13 +76,9 @@ def _conditions(card: MachineCard | None) -> None:
 
 
 def _actions(bench: Workbench, card: MachineCard | None, facts: Sequence[Fact]) -> None:
-    is_ready = bench.model.engine is not None and file_task.is_free(bench)
-    st.button(
-        "Measure this machine · 60 s" if card is None else "Measure again · 60 s", icon=":material/speed:",
-        type="primary" if card is None else "secondary", key="overview_measure", disabled=not is_ready,
-        on_click=attempt, args=(ERROR, bench.cards.start),
-        help="What else uses the processor meanwhile makes the figures worse; the card says so",
-    )  # fmt: skip
+    label = card_measurement.FIRST if card is None else "Measure again · 60 s"
+    if card_measurement.control(bench, "overview", label, is_primary=card is None):
+        return
     if card is not None:
         _share(card, facts)
         st.page_link(
@@ -115,26 +103,3 @@ def _share(card: MachineCard, facts: Sequence[Fact]) -> None:
             )  # fmt: skip
         st.caption("As text: copy it with the button at its corner")
         st.code(card_file.text(card, facts), language=None, wrap_lines=True)
-
-
-@st.fragment(run_every=REFRESH_S)
-def _progress(bench: Workbench) -> None:
-    task = bench.cards.running
-    if task is None:
-        st.rerun()
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.progress(task.share, plain(task_progress.line(task)))
-        st.button("Stop", icon=":material/stop:", type="tertiary", key="overview_stop", on_click=bench.cards.stop)
-
-
-def _ended(bench: Workbench) -> None:
-    """Show why a measurement could not start, or why the last one has no card."""
-    task: Task[MachineCard] | None = bench.cards.last
-    error = of_this(ERROR, bench.model.path)
-    if error is not None:
-        notice(error)
-    elif task is not None and not task.is_running and task.error is not None:
-        if task.state == "stopped":
-            st.caption(plain(f"{task.error} Its samples are kept as a run."))
-        else:
-            notice(task.error)
