@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from engine.backends.connecting import connect_to
 from engine.comparing.beam_search import find_beams
 from engine.comparing.beams import BeamOptions, Beams, BeamSpec
-from engine.embedding.pool import EmbeddingPool, warn_of_cut
+from engine.embedding.embedder import warn_of_cut
 from engine.embedding.specs import EmbedOptions, EmbedSpec
 from engine.errors import ConfigError
 from engine.exchange.answer_files import AnswerFile
@@ -17,6 +17,7 @@ from engine.exchange.prompt_files import PromptFile
 from engine.map_progress import OnProgress
 from engine.models.identity import model_hash
 from engine.models.library import embedded_model
+from engine.opening import open_embedder
 from engine.pool.pool import Pool
 from engine.results import Completion
 from engine.specs import CompleteOptions, PoolOptions, RequestOptions, Sampling, given_prompt
@@ -144,9 +145,10 @@ def embed(texts: str | Iterable[str], *, model: str | Path | None = None, **opti
 
     model: folder or name; None: the all-MiniLM-L6-v2 that is installed with the workbench. Loading takes seconds: open
     an EmbeddingPool for repeated use; the result of its submit says which texts were truncated. Warns (UserWarning)
-    where texts exceed the model's maximum length, as they are truncated to it. Raises EngineError.
+    where texts exceed the model's maximum length, as they are truncated to it. backend="external:NAME" sends the texts
+    to the external engine of that name. Raises EngineError.
     """
-    with EmbeddingPool(EmbedSpec(model=str(model or ""), **options)) as opened:
+    with open_embedder(EmbedSpec(model=str(model or ""), **options)) as opened:
         done = opened.compute([texts] if isinstance(texts, str) else texts)
         warn_of_cut(done, opened.max_tokens, stacklevel=4)  # at the caller of `refusing`
     vectors: Floats = done.vectors[0] if isinstance(texts, str) else done.vectors

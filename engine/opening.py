@@ -3,7 +3,10 @@
 from collections.abc import Callable
 
 from engine.backends.address import is_address
-from engine.backends.connecting import known_at, open_known
+from engine.backends.connecting import embed_by, known_at, open_known
+from engine.embedding.embedder import Embedder
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
 from engine.pool.pool import Pool
 from engine.protocol import Engine
 from engine.specs import PoolSpec
@@ -24,3 +27,16 @@ def open_engine(
     if is_address(model):
         return open_known(known_at(model), spec.parallel, on_opening)
     return Pool(model, build=build, on_progress=on_progress, on_opening=on_opening, **spec.to_dict())
+
+
+def open_embedder(
+    spec: EmbedSpec, *, on_opening: Callable[[Callable[[], object]], object] = lambda _abort: None
+) -> Embedder:
+    """Return what embeds texts: a pool of this machine, or the external engine that `spec.backend` names.
+
+    on_opening: called with a function that ends the load or the connection from any thread. Raises ModelError,
+    ConfigError, ServerFailed.
+    """
+    if spec.engine:
+        return embed_by(spec, on_opening)
+    return EmbeddingPool(spec, on_opening=on_opening)

@@ -17,6 +17,9 @@ _ANCHORS = ("\n", ".", "a", "0", ")")
 """Texts of which one is a token by itself before nearly every other text."""
 
 
+EXTERNAL = "external:"
+"""What the name of an external engine has before it, where backends and engines of other kinds can be named too."""
+
 LogprobsOf = Literal["model", "after samplers", "unknown"]
 """What log-probabilities are of: the model's own distribution, or what the sampler stages left of it."""
 

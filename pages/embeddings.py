@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.workbench import current
-from pages.parts.embeddings import asked, explore, model_choice, search, source, waiting
+from pages.parts.embeddings import asked, consent, explore, model_choice, search, source, waiting
 
 bench = current()
 st.title("Embeddings", anchor=False)
@@ -15,7 +15,8 @@ with st.container(horizontal=True, vertical_alignment="center", gap="small"):
     spec = model_choice.choose(bench)
 texts = source.read(found)
 if texts is not None and spec is not None:
-    embedded = waiting.vectors(bench, texts.texts, spec)
+    may_send = consent.given(spec, len(texts.texts))
+    embedded = waiting.vectors(bench, texts.texts, spec) if may_send else None
     if embedded is None:
         source.preview(texts)
     else:

@@ -1,4 +1,4 @@
-"""Servers for tests of external engines: our own API and llama.cpp's llama-server, both on the model that ships."""
+"""Servers for tests of external engines: our own API, llama.cpp's llama-server and llama_cpp.server."""
 
 import os
 import subprocess
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.backends.managed_programs import managed_missing
 from engine.models.llama_programs import built_program
 from tests.processes import free_port
 
@@ -39,13 +40,24 @@ def llama_server(model: Path, *words: str) -> Iterator[str]:
 
 
 @contextmanager
-def _running(command: list[str], port: int, environment: dict[str, str]) -> Iterator[str]:
+def embedding_llama_cpp_server(model: Path) -> Iterator[str]:
+    """llama_cpp.server of the installed package, which embeds; gives its address. Skips where packages are missing."""
+    if missing := managed_missing("llama_cpp.server"):
+        pytest.skip(missing)
+    port = free_port()
+    command = [sys.executable, "-m", "llama_cpp.server", "--model", str(model), "--embedding", "true"]
+    with _running([*command, "--host", "127.0.0.1", "--port", str(port)], port, {}, "/v1/models") as address:
+        yield address
+
+
+@contextmanager
+def _running(command: list[str], port: int, environment: dict[str, str], path: str = "/health") -> Iterator[str]:
     process = subprocess.Popen(
         command, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         ends_at = time.monotonic() + STARTS_WITHIN_S
-        while not _is_ready(port):
+        while not _is_ready(port, path):
             assert process.poll() is None, f"{command[0]} ended with {process.returncode}"
             assert time.monotonic() < ends_at, f"{command[0]} does not answer"
             time.sleep(0.05)
@@ -55,11 +67,11 @@ def _running(command: list[str], port: int, environment: dict[str, str]) -> Iter
         process.wait(30)
 
 
-def _is_ready(port: int) -> bool:
+def _is_ready(port: int, path: str) -> bool:
     """Return whether the server has loaded its model."""
     connection = HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/health")
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except OSError:
         return False

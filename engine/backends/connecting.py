@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.backends.address import checked_address, key_of
-from engine.backends.known import KnownEngine, read_known
+from engine.backends.known import KnownEngine, find_known, read_known
 from engine.backends.managed_programs import ManagedServer
+from engine.embedding.embedder import Embedder
+from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError
 from engine.settings import Settings
 
@@ -44,6 +46,22 @@ def start_managed(server: ManagedServer, on_opening: OnOpening = lambda _abort: 
     from engine.backends.managed import open_managed  # its HTTP client, as above
 
     return open_managed(server.kind, str(server.path), server.spec, on_opening=on_opening)
+
+
+def embed_by(spec: EmbedSpec, on_opening: Callable[[Callable[[], object]], object] = lambda _abort: None) -> Embedder:
+    """Connect to the external engine that embeds texts; ServerEmbedder documents the errors."""
+    return embed_by_known(find_known(Settings.from_environment().home, spec.engine), spec, on_opening)
+
+
+def embed_by_known(
+    engine: KnownEngine,
+    spec: EmbedSpec,
+    on_opening: Callable[[Callable[[], object]], object] = lambda _abort: None,
+) -> Embedder:
+    """The same for an engine that may not be kept yet."""
+    from engine.backends.embedding_server import ServerEmbedder  # its HTTP client, as above
+
+    return ServerEmbedder(engine, spec, on_opening)
 
 
 def known_at(address: str) -> KnownEngine:

@@ -48,6 +48,7 @@ def page_facts(can: Capabilities) -> list[Fact]:
         Fact("Prompt lab: continue", "yes" if can.has_ids else "no: the server returns no token ids"),
         Fact("Prompt lab: X-ray, What if, forced tokens", "yes" if can.inspects else "no"),
         Fact("Compare", "as the variant of the loaded model, beside files of this machine"),
+        Fact("Embeddings, Benchmark of embeddings", "by its /v1/embeddings, where it has an embedding model"),
         Fact("History", "yes"),
         Fact("Traffic", "the API in front of it, while it is connected or by serve --upstream"),
     ]

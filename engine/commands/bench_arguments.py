@@ -16,7 +16,7 @@ from engine.bench.planning.plan_file import read_plan
 from engine.bench.planning.presets import PRESETS, preset
 from engine.bench.planning.product import unvaried
 from engine.bench.planning.prompts import read_prompts, sample_prompts
-from engine.bench.planning.remote import MOST_PROMPTS
+from engine.bench.planning.remote import MOST_PROMPTS, MOST_TEXTS
 from engine.commands.parser import Parser
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
@@ -175,7 +175,8 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--send-to-others",
         action="store_true",
-        help=f"allow requests to external engines on other machines, with at most {MOST_PROMPTS} prompts",
+        help=f"allow requests to external engines on other machines, with at most {MOST_PROMPTS} prompts or "
+        f"{MOST_TEXTS:,} texts to embed",
     )
 
 

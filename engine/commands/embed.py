@@ -11,20 +11,24 @@ from typing import Any
 
 import numpy as np
 
+from engine.bench.planning.engines import is_remote, known_engine
+from engine.bench.planning.remote import TEXTS, told_of
 from engine.commands.arguments import check_writable, from_standard_input
 from engine.commands.embed_backends import show_backends
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
 from engine.embedding.choice import LOSSLESS
+from engine.embedding.embedder import Embedder
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import EMBEDDED_NAME
-from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import AUTO, BACKENDS, EmbedSpec
 from engine.errors import ConfigError
 from engine.exchange.text_files import MOST_BYTES, TextSet, read_texts
 from engine.files import write_whole
+from engine.opening import open_embedder
 from engine.private_files import persons_umask
 from engine.progress_line import ProgressLine
+from engine.protocol import EXTERNAL
 from engine.units import counted, digits, duration, percent
 from engine.workbench.similarity import nearest
 
@@ -47,8 +51,10 @@ def run(words: Sequence[str]) -> None:
         check_writable(given.out)
     found = read_texts(*_file(given.file), column=given.column)
     spec = EmbedSpec(model=given.model, backend=given.backend, workers=given.workers)
+    if spec.engine and not given.send_to_others:
+        _check_here(spec, len(found.texts))
     line = ProgressLine()
-    with EmbeddingPool(spec) as pool:
+    with open_embedder(spec) as pool:
         job = pool.submit(
             found.texts,
             is_query=given.query,
@@ -76,20 +82,37 @@ def _parser() -> argparse.ArgumentParser:
         "--model", default="", metavar="M", help=f"folder, GGUF file or name (default: {EMBEDDED_NAME})"
     )
     parser.add_argument(
-        "--backend", default=AUTO, choices=BACKENDS, help="backend to use (default: the fastest measured here, "
-        f"bfloat16 included, whose vectors all have a cosine of at least {LOSSLESS} to those of float32)",
+        "--backend", default=AUTO, metavar="B", help=f"one of {', '.join(BACKENDS)} (default: the fastest measured "
+        f"here, bfloat16 included, whose vectors all have a cosine of at least {LOSSLESS} to those of float32), or "
+        f"{EXTERNAL}NAME: an engine of `engines list`, by its /v1/embeddings; --model is then one of its models",
     )  # fmt: skip
     parser.add_argument(
         "--backends", action="store_true", help="show each backend's speed here; measured the first time"
     )
     parser.add_argument("--measure", action="store_true", help="with --backends: measure again")
-    parser.add_argument("--workers", default=1, type=int, metavar="N", help="processes that share the model")
+    parser.add_argument(
+        "--workers",
+        default=1,
+        type=int,
+        metavar="N",
+        help="processes that share the model; of an external engine requests at once",
+    )
+    parser.add_argument(
+        "--send-to-others", action="store_true", help="allow the texts to go to an external engine on another machine"
+    )
     parser.add_argument("--query", action="store_true", help="the texts are queries, which some models prefix")
     parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the vectors to this file, float32")
     parser.add_argument(
         "--json", action="store_true", help=f"print JSON; vectors have {DECIMALS} decimals, --out has the exact ones"
     )
     return parser
+
+
+def _check_here(spec: EmbedSpec, num_texts: int) -> None:
+    """Raise ConfigError where the external engine of a spec is on another machine."""
+    if is_remote(spec.backend):
+        told = told_of({known_engine(spec.backend).url: num_texts}, TEXTS)
+        raise ConfigError(f"{told} Nothing is sent there before you allow it: give --send-to-others")
 
 
 def _file(given: str) -> tuple[str, bytes]:
@@ -112,10 +135,10 @@ def _write(path: Path, result: EmbedResult) -> None:
         raise ConfigError(f"--out {path}: cannot be written ({error})") from None
 
 
-def _plain(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> dict[str, Any]:
+def _plain(found: TextSet, result: EmbedResult, pool: Embedder) -> dict[str, Any]:
     vectors = np.round(result.vectors.astype(np.float64), DECIMALS).tolist()
     return {
-        "model": pool.model.name,
+        "model": pool.name,
         "backend": pool.backend,
         "dim": pool.dim,
         "max_tokens": pool.max_tokens,
@@ -127,15 +150,15 @@ def _plain(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> dict[str
     }
 
 
-def _told(found: TextSet, result: EmbedResult, pool: EmbeddingPool) -> str:
+def _told(found: TextSet, result: EmbedResult, pool: Embedder) -> str:
     num = len(found.texts)
     rate = f"{digits(num / result.elapsed_s)} per second" if result.elapsed_s > 0 else duration(result.elapsed_s)
     cut = (
         f"; {counted(result.num_cut, 'text')} longer than {pool.max_tokens:,} tokens truncated"
-        if result.num_cut
+        if result.num_cut and pool.max_tokens is not None
         else ""
     )
-    lines = [f"{counted(num, 'text')}, {pool.dim:,} dimensions, by {pool.model.name} ({pool.backend}), {rate}{cut}"]
+    lines = [f"{counted(num, 'text')}, {pool.dim:,} dimensions, by {pool.name} ({pool.backend}), {rate}{cut}"]
     for number, text in enumerate(found.texts[:MOST_SHOWN]):
         lines.append(f"{number + 1:>5}  {_short(text)}")
         for other, cosine in nearest(result.vectors, result.vectors[number], 1, without=number):

@@ -4,12 +4,14 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from engine.backends.connecting import open_known
+from engine.backends.connecting import embed_by_known, open_known
 from engine.backends.known import KnownEngine, add_known, check_new, find_known, read_known, remove_known
 from engine.backends.managed_programs import MANAGED, managed_missing
 from engine.backends.report import Fact, found_facts, page_facts
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
+from engine.embedding.specs import EmbedSpec
+from engine.protocol import EXTERNAL
 from engine.settings import Settings
 
 Given = dict[str, Any]
@@ -37,6 +39,10 @@ def _parser() -> argparse.ArgumentParser:
         "--key-env", default="", metavar="VARIABLE", help="environment variable that has the key, which is not kept"
     )
     checking = commands.add_parser("check", help="check what a known engine supports", allow_abbrev=False)
+    for each in (adding, checking):
+        each.add_argument(
+            "--embeds", action="store_true", help="check its embeddings only, for a server that does not generate"
+        )
     checking.set_defaults(act=_check)
     removing = commands.add_parser("remove", help="remove an engine; its trials are kept", allow_abbrev=False)
     removing.set_defaults(act=_remove)
@@ -64,14 +70,14 @@ def _add(given: Given) -> None:
     engine = KnownEngine(name=given["name"], url=given["url"], model=given["model"], api_key_env=given["key_env"])
     home = Settings.from_environment().home
     check_new(home, engine.name)
-    found = _found(engine)
+    found = _embedding(engine) if given["embeds"] else _found(engine)
     add_known(home, engine)
     _print_found(found, is_json=given["json"])
 
 
 def _check(given: Given) -> None:
     engine = find_known(Settings.from_environment().home, given["name"])
-    _print_found(_found(engine), is_json=given["json"])
+    _print_found(_embedding(engine) if given["embeds"] else _found(engine), is_json=given["json"])
 
 
 def _remove(given: Given) -> None:
@@ -83,6 +89,13 @@ def _found(engine: KnownEngine) -> tuple[list[Fact], list[Fact]]:
     """Return what a server supports, and what each page can do with it. Raises ServerFailed, ConfigError."""
     with open_known(engine) as opened:
         return found_facts(opened.found), page_facts(opened.capabilities)
+
+
+def _embedding(engine: KnownEngine) -> tuple[list[Fact], list[Fact]]:
+    """Return what a server's embeddings are, and what each page can do with them. Raises ServerFailed, ConfigError."""
+    with embed_by_known(engine, EmbedSpec(backend=EXTERNAL + engine.name)) as opened:
+        found = [Fact("Model", opened.name), Fact("Numbers of a vector", f"{opened.dim:,}")]
+    return found, [Fact("Embeddings, Benchmark of embeddings", "yes")]
 
 
 def _print_found(found: tuple[list[Fact], list[Fact]], *, is_json: bool) -> None:

@@ -21,13 +21,13 @@ class EmbedResult(NamedTuple):
     """Result of a job: vectors in the order of the texts, float32 (n, dim); after a cancel, missing rows are NaN.
 
     is_cut: for each text, whether it was truncated to the model's maximum length. num_tokens: tokens computed,
-    including special tokens but not padding. elapsed_s: from submit to the last vector; compute_s: summed over all
-    workers.
+    including special tokens but not padding; None where an external engine does not report them. elapsed_s: from submit
+    to the last vector; compute_s: summed over all workers.
     """
 
     vectors: Floats
     is_cut: npt.NDArray[np.bool_]
-    num_tokens: int
+    num_tokens: int | None
     elapsed_s: float
     compute_s: float
     is_cancelled: bool
@@ -64,7 +64,8 @@ class EmbedJob:
         self._vectors: Floats = np.full((num_texts, dim), np.nan, np.float32)
         self._cancel, self._on_progress = cancel, on_progress
         self._is_cut = np.zeros(num_texts, np.bool_)
-        self._size = self._done_size = self._num_tokens = 0
+        self._size = self._done_size = 0
+        self._num_tokens: int | None = 0
         self._compute_s = 0.0
         self._submitted = time.monotonic()
         self._process = OwnerProcess()
@@ -126,7 +127,10 @@ class EmbedJob:
             self._vectors[piece.places] = rows.reshape(len(piece.places), -1)
             self.num_done += len(piece.places)
             self._done_size += piece.size
-            self._num_tokens += answer.num_tokens
+            if self._num_tokens is not None and answer.num_tokens is not None:
+                self._num_tokens += answer.num_tokens
+            else:
+                self._num_tokens = None
             self._is_cut[[piece.places[place] for place in answer.cut]] = True
             self._compute_s += answer.compute_s
         self._tell()

@@ -124,11 +124,11 @@ class _Rounds:
         return job.result()
 
     def _speed(self, pool: EmbeddingPool, passes: list[EmbedResult], speedup: float, near: Agreement) -> BackendSpeed:
-        seconds = median(one.elapsed_s for one in passes)
+        seconds, num_tokens = median(one.elapsed_s for one in passes), passes[0].num_tokens
         return BackendSpeed(
             name=pool.backend,
             texts_per_s=len(self._timed) / seconds,
-            tokens_per_s=passes[0].num_tokens / seconds,
+            tokens_per_s=math.nan if num_tokens is None else num_tokens / seconds,
             speedup=speedup,
             memory_bytes=pool.measure().pss_bytes,
             agreement=near,

@@ -65,11 +65,11 @@ class Embed(Message, frozen=True):
 class Vectors(Message, frozen=True):
     """Answer with vectors: float32 rows in the order of the texts, tokens after truncation, indices of truncated texts.
 
-    compute_s: seconds it took the worker.
+    compute_s: seconds it took the worker. num_tokens: None where an external engine does not report them.
     """
 
     rows: bytes
-    num_tokens: int
+    num_tokens: int | None
     cut: list[int]
     compute_s: float
 

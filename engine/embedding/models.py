@@ -84,7 +84,7 @@ def find_model(model: str) -> EmbeddingModel:
     check_utf8(path, ModelError)
     if path.is_file():
         file = header_cache().read(path)
-        return EmbeddingModel(file.name, path, *_prefixes_by_name(path.stem, file.name), is_gguf=True)
+        return EmbeddingModel(file.name, path, *prefixes_by_name(path.stem, file.name), is_gguf=True)
     if not (path / "config.json").is_file() and not (path / "modules.json").is_file():
         raise ModelError(
             f"{path} is not an embedding model: it has neither modules.json nor config.json. Choose the folder of a "
@@ -157,10 +157,10 @@ def _prefixes(name: str, path: Path) -> tuple[str, str]:
     query, document = given.get("query"), given.get("document") or given.get("passage")
     if query or document:
         return str(query or ""), str(document or "")
-    return _prefixes_by_name(name.rpartition("/")[2])
+    return prefixes_by_name(name.rpartition("/")[2])
 
 
-def _prefixes_by_name(*names: str) -> tuple[str, str]:
+def prefixes_by_name(*names: str) -> tuple[str, str]:
     """Return the known prefixes (query, document) for one of these names, of a folder or a GGUF file."""
     for name in names:
         short = re.sub(_QUANTISATION, "", name.lower().replace(" ", "-"))

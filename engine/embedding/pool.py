@@ -1,188 +1,53 @@
 """Embedding pool: workers sharing one model; stable order, progress, cancellation, bounded queue, recovery."""
 
-import warnings
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import Self
-
 from engine.embedding import messages as m
 from engine.embedding.backends import check_usable, kind_named
-from engine.embedding.batching import chunks
 from engine.embedding.choice import chosen_backend
-from engine.embedding.job import EmbedJob, EmbedResult, Piece
+from engine.embedding.embedder import Embedder
 from engine.embedding.models import find_model
 from engine.embedding.program import OnOpening
 from engine.embedding.specs import AUTO, EmbedSpec
 from engine.embedding.text_queue import TextQueue
-from engine.embedding.worker_group import CLOSED, EmbeddingWorkers, WorkerFigures
-from engine.errors import ConfigError, JobTimeout, quoted
-from engine.owner import OwnerProcess
-from engine.step_parts import Floats
-
-_BATCHES_PER_PIECE = 8
-_PIECES_PER_WORKER = 4
-_BYTES_PER_TOKEN = 4
-
-Text = str | Sequence[int]
-"""A text, or its token ids with all special tokens that the model expects."""
+from engine.embedding.worker_group import EmbeddingWorkers, WorkerFigures
+from engine.errors import ConfigError
 
 
-class EmbeddingPool:
+class EmbeddingPool(Embedder):
     """Pool for one embedding model in several processes; EmbedSpec documents the parameters.
 
     The constructor returns when the model is loaded, after some seconds, most of them for its libraries. Raises
     ModelError or ConfigError. Use as a context manager or close() it. All methods may be called from any thread.
 
-    backend: the one in use; dim: vector dimension; max_tokens: length to which texts are truncated; num_vocab: token
-    ids are below it; load_s: load seconds of the model and its libraries. on_opening: called with a function that
-    cancels the load from any thread.
+    on_opening: called with a function that cancels the load from any thread.
     """
+
+    max_tokens: int
 
     def __init__(self, spec: EmbedSpec | None = None, *, on_opening: OnOpening | None = None) -> None:
         if not isinstance(spec, EmbedSpec | None):
             raise ConfigError(f"spec = {spec!r}: must be an EmbedSpec, such as EmbedSpec(model=...)")
-        self.spec = spec or EmbedSpec()
-        self.model = find_model(self.spec.model)
-        self.backend = chosen_backend(self.model) if self.spec.backend == AUTO else self.spec.backend
-        check_usable(self.backend, self.model)
+        spec = spec or EmbedSpec()
+        if spec.engine:
+            raise ConfigError(f"backend = {spec.backend!r}: is a server, not a pool; engine.embed(...) asks it")
+        model = find_model(spec.model)
+        backend = chosen_backend(model) if spec.backend == AUTO else spec.backend
+        check_usable(backend, model)
         load = m.LoadEmbeddingModel(
             protocol=m.PROTOCOL,
-            path=str(self.model.path),
-            exports=str(self.model.kept_in()) if kind_named(self.backend).is_exported else "",
-            backend=self.backend,
-            threads=self.spec.resolved_threads,
-            tokens_per_batch=self.spec.resolved_tokens_per_batch,
-            normalise=self.spec.normalise,
+            path=str(model.path),
+            exports=str(model.kept_in()) if kind_named(backend).is_exported else "",
+            backend=backend,
+            threads=spec.resolved_threads,
+            tokens_per_batch=spec.resolved_tokens_per_batch,
+            normalise=spec.normalise,
         )
-        self._queue, self._process = TextQueue(), OwnerProcess()
-        self._group = EmbeddingWorkers(load, self.spec.workers, self._queue, on_opening)
-        loaded = self._group.loaded
-        self.dim, self.max_tokens, self.num_vocab = loaded.dim, loaded.max_tokens, loaded.num_vocab
+        queue = TextQueue()
+        self._workers = EmbeddingWorkers(load, spec.workers, queue, on_opening)
+        loaded, prefixes = self._workers.loaded, (model.query_prefix, model.document_prefix)
+        super().__init__(spec, model.name, prefixes, backend, loaded.dim, queue, self._workers)
+        self.model, self.max_tokens, self.num_vocab = model, loaded.max_tokens, loaded.num_vocab
         self.load_s = loaded.load_s
-        self._close = weakref.finalize(self, self._group.close)
-
-    def embed(
-        self,
-        texts: Iterable[Text],
-        *,
-        is_query: bool | None = None,
-        on_progress: Callable[[float], object] | None = None,
-        timeout: float | None = None,
-    ) -> Floats:
-        """Return vectors in the order of the texts, float32 (n, dim): the `vectors` of `compute`.
-
-        Warns (UserWarning) where texts exceed `max_tokens`, as they are truncated to it.
-        """
-        done = self.compute(texts, is_query=is_query, on_progress=on_progress, timeout=timeout)
-        warn_of_cut(done, self.max_tokens, stacklevel=3)
-        return done.vectors
-
-    def compute(
-        self,
-        texts: Iterable[Text],
-        *,
-        is_query: bool | None = None,
-        on_progress: Callable[[float], object] | None = None,
-        timeout: float | None = None,
-    ) -> EmbedResult:
-        """Embed texts; the result also has which texts were truncated. Waits where submit would raise QueueFull.
-
-        is_query None: as in the spec. on_progress is called with 0 to 1, from a thread of the pool. Raises JobTimeout
-        after `timeout` seconds of computing, and what submit and EmbedJob.result raise.
-        """
-        job, pieces = self._prepare(texts, self._prefix(is_query), on_progress)
-        self._queue.put(job, pieces, is_patient=True)
-        try:
-            return job.result(timeout)
-        except JobTimeout as error:
-            job.cancel()
-            raise JobTimeout(
-                f"no vectors after {timeout:g} s, {job.num_done:,} of {job.num_texts:,} texts so far: job cancelled"
-            ) from error
-
-    def submit(
-        self,
-        texts: Iterable[Text],
-        *,
-        is_query: bool | None = None,
-        has_prefix: bool = True,
-        on_progress: Callable[[float], object] | None = None,
-    ) -> EmbedJob:
-        """Start a job; has_prefix False: without the model's prefix. Raises ConfigError unless given a list of texts,
-        QueueFull when too many wait, PoolClosed."""
-        job, pieces = self._prepare(texts, self._prefix(is_query) if has_prefix else "", on_progress)
-        self._queue.put(job, pieces, is_patient=False)
-        return job
-
-    def _prefix(self, is_query: bool | None) -> str:
-        return self.model.prefix(self.spec.is_query if is_query is None else is_query)
-
-    def _prepare(
-        self, texts: Iterable[Text], prefix: str, on_progress: Callable[[float], object] | None
-    ) -> tuple[EmbedJob, list[Piece]]:
-        """Return a job and its pieces, longest texts first, so that all workers finish at about the same time."""
-        self._process.check_pool()
-        encoded = _encoded(texts, self.num_vocab, self.max_tokens + 1)  # one too many shows that a text is cut
-        sizes = [len(text) // _BYTES_PER_TOKEN + 2 if isinstance(text, bytes) else len(text) for text in encoded]
-        budget = self.spec.resolved_tokens_per_batch
-        share = sum(sizes) // (self.spec.workers * _PIECES_PER_WORKER)
-        job = EmbedJob(len(encoded), self.dim, self._queue.remove, on_progress)
-        pieces = [
-            Piece(job, places, m.Embed([encoded[place] for place in places], prefix), sum(sizes[p] for p in places))
-            for places in chunks(sizes, max(budget, min(share, _BATCHES_PER_PIECE * budget)))
-        ]
-        return job, pieces
 
     def measure(self) -> WorkerFigures:
         """Return memory, processor time and work of each process; the fork server holds what its workers share."""
-        return self._group.measure()
-
-    def close(self, reason: str = CLOSED) -> None:
-        """End all workers; unfinished jobs fail with PoolClosed, with `reason` as its message. Safe to call twice."""
-        self._group.close(reason)
-        self._close.detach()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-
-def warn_of_cut(done: EmbedResult, max_tokens: int, *, stacklevel: int) -> None:
-    """Warn that texts were truncated, if any were. stacklevel: as for warnings.warn, this function being 1."""
-    if done.num_cut:
-        warnings.warn(
-            f"{done.num_cut:,} of {len(done.vectors):,} texts exceed the {max_tokens:,} tokens that this model reads "
-            "and were truncated: split them",
-            stacklevel=stacklevel,
-        )
-
-
-def _encoded(texts: Iterable[Text], num_vocab: int, most: int) -> list[bytes | list[int]]:
-    """Encode texts as UTF-8, half of a surrogate pair as a question mark; check ids, and keep `most` of each."""
-    if isinstance(texts, str | bytes):
-        raise ConfigError("texts: must be a list of texts, not a single text")
-    if not isinstance(texts, Iterable):
-        raise ConfigError(f"texts = {texts!r}: must be a list of texts")
-    listed = list(texts)
-    found: list[bytes | list[int]] = []
-    for number, text in enumerate(listed, 1):
-        name = f"text {number:,} of {len(listed):,}"
-        if isinstance(text, str):
-            found.append(text.encode("utf-8", "replace"))
-        elif isinstance(text, list | tuple):
-            found.append(_checked_ids(text, name, num_vocab)[:most])
-        else:
-            raise ConfigError(f"{name} is not text but {type(text).__name__}")
-    return found
-
-
-def _checked_ids(ids: Sequence[int], name: str, num_vocab: int) -> list[int]:
-    """Return token ids. Raises ConfigError for none and for one that the vocabulary has not."""
-    if not ids:
-        raise ConfigError(f"{name} has no tokens")
-    wrong = next((token for token in ids if type(token) is not int or not 0 <= token < num_vocab), None)
-    if wrong is not None:
-        raise ConfigError(f"{name}: {quoted(wrong)} is not a token id; the vocabulary has {num_vocab:,}")
-    return list(ids)
+        return self._workers.measure()

@@ -51,7 +51,7 @@ class Link:
         answer: m.Vectors | m.Unusable = self._channel.receive_one()
         if isinstance(answer, m.Vectors):
             self.num_texts += len(message.texts)
-            self.num_tokens += answer.num_tokens
+            self.num_tokens += answer.num_tokens or 0
             self.compute_s += answer.compute_s
         return answer
 

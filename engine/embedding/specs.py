@@ -4,13 +4,16 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from engine.embedding.backends import KINDS
-from engine.errors import ConfigError
+from engine.errors import ConfigError, quoted
 from engine.machine.cores import threads_for
-from engine.validation import Spec
+from engine.protocol import EXTERNAL
+from engine.validation import Spec, plain_text
 
 AUTO = "auto"
 BACKENDS = (AUTO, *(kind.name for kind in KINDS))
-MAX_WORKERS = 256
+MAX_WORKERS, MAX_REQUESTS = 256, 16
+"""Processes of a pool, and requests that an external engine gets at once."""
+MAX_NAME = 300
 
 TOKENS_PER_BATCH = 512
 """Default tokens per batch and thread, chosen so that the activations stay in its cache.
@@ -40,6 +43,10 @@ class EmbedSpec(Spec):
     was measured, llama for a GGUF file. threads: per worker; None: the usable cores divided by workers.
     tokens_per_batch: padding included, None: 512 per thread; a longer text is a batch of its own. is_query: texts are
     queries, which some models mark by a prefix; else they are documents. normalise: vectors of length 1.
+
+    backend "external:NAME": the external engine of that name (`engines list`) embeds the texts, by its /v1/embeddings.
+    Then model is the name of one of its models, empty for the engine's own; workers: requests at once, at most 16; the
+    engine has its own threads and batches.
     """
 
     options = EmbedOptions
@@ -56,14 +63,31 @@ class EmbedSpec(Spec):
         object.__setattr__(self, "model", str(self.model))
         if "\0" in self.model:
             raise ConfigError(f"model = {self.model!r}: must be the name or path of a model")
-        self._one_of("backend", BACKENDS)
-        self._whole("workers", 1, MAX_WORKERS)
+        if isinstance(self.backend, str) and self.backend.startswith(EXTERNAL):
+            self._check_external()
+        else:
+            self._one_of("backend", BACKENDS)
+        self._whole("workers", 1, MAX_REQUESTS if self.engine else MAX_WORKERS)
         if self.threads is not None:
             self._whole("threads", 1, 512)
         if self.tokens_per_batch is not None:
             self._whole("tokens_per_batch", 1, 1 << 20)
         for name in ("is_query", "normalise"):
             self._one_of(name, (True, False))
+
+    def _check_external(self) -> None:
+        name = plain_text("backend", self.engine, MAX_NAME)
+        model = plain_text("model", self.model, MAX_NAME)
+        if not name or not name.isprintable() or not model.isprintable():
+            raise ConfigError(f"backend = {quoted(self.backend)}: name an engine, and one of its models, on one line")
+        for given in ("threads", "tokens_per_batch"):
+            if getattr(self, given) is not None:
+                raise ConfigError(f"{given}: an external engine has its own: remove it")
+
+    @property
+    def engine(self) -> str:
+        """Name of the external engine that embeds the texts; empty for a pool of this machine."""
+        return self.backend.removeprefix(EXTERNAL) if self.backend.startswith(EXTERNAL) else ""
 
     @property
     def resolved_threads(self) -> int:

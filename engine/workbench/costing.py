@@ -197,7 +197,10 @@ def _machine_of(run: RunRecord) -> str:
 
 
 def _embedding_speed(run: RunRecord, cell: CellSummary) -> Speed | None:
-    """Return texts per second of a configuration that embeds; None for any other."""
+    """Return texts per second of a configuration that embeds; None for any other, and on an external engine, whose
+    model and machine are its own."""
+    if is_external(str(cell.settings.get("backend", ""))):
+        return None
     found = cell.metrics.get(EMBEDDING)
     remark = " by ".join(filter(None, (_model_of(run, cell.settings)[0], str(cell.settings.get("backend", "")))))
     return Speed(found, _provenance(run), remark) if found and found.value > 0 else None

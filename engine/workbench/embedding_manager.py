@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from engine.embedding.embedder import Embedder, Text
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import find_model
-from engine.embedding.pool import EmbeddingPool, Text
 from engine.embedding.specs import EmbedSpec
 from engine.errors import JobTimeout, PoolClosed
+from engine.opening import open_embedder
 from engine.step_parts import Floats
 from engine.tasks import Progress, Stopped, Task
 from engine.units import counted
@@ -27,16 +28,18 @@ REPLACED = "another embedding model was opened while this ran: try again"
 """Reasons for texts whose model was closed."""
 
 LOADING = "Loading the embedding model and its libraries"
+CONNECTING = "Connecting to the engine that embeds"
 _Key = tuple[tuple[str, ...], EmbedSpec, bool]
 
 
 class Embedded:
     """Texts with their vectors of length 1 and their projection onto a map.
 
-    model: name of the embedding model. max_tokens: tokens of each text that it reads.
+    model: name of the embedding model. max_tokens: tokens of each text that it reads, None where that is not known.
+    num_tokens: likewise.
     """
 
-    def __init__(self, texts: tuple[str, ...], result: EmbedResult, model: str, max_tokens: int) -> None:
+    def __init__(self, texts: tuple[str, ...], result: EmbedResult, model: str, max_tokens: int | None) -> None:
         self.texts, self.model, self.max_tokens = texts, model, max_tokens
         self.vectors: Floats = result.vectors
         self.projection = project(result.vectors)
@@ -49,7 +52,7 @@ class EmbeddingManager:
     def __init__(self, machine: MachineLease | None = None) -> None:
         self._machine = machine or MachineLease()
         self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._pool: EmbeddingPool | None = None
+        self._pool: Embedder | None = None
         self._tasks: dict[_Key, Task[Embedded]] = {}
         self._asked_at, self._num_computed = -math.inf, 0
         self._is_closed = False
@@ -62,14 +65,14 @@ class EmbeddingManager:
 
     @property
     def is_open(self) -> bool:
-        """True while a model is in memory."""
+        """True while a model is in memory, or an external engine is connected."""
         return self._pool is not None
 
     @property
     def open_spec(self) -> EmbedSpec | None:
-        """Parameters of the model in memory, None where there is none."""
+        """Parameters of the model in memory, None where there is none; an external engine's model is elsewhere."""
         pool = self._pool
-        return None if pool is None else pool.spec
+        return None if pool is None or pool.spec.engine else pool.spec
 
     def is_free_for(self, spec: EmbedSpec) -> bool:
         """Return True where this model is open, or no other model was used in the last QUIET_S seconds."""
@@ -114,7 +117,7 @@ class EmbeddingManager:
 
     def compute(
         self, texts: Sequence[Text], spec: EmbedSpec, is_unwanted: Callable[[], bool]
-    ) -> tuple[EmbedResult, int] | None:
+    ) -> tuple[EmbedResult, int | None] | None:
         """Return vectors of texts without a prefix, for a caller that waits, and the tokens of a text that count.
 
         They are not cached. Returns None and raises as `read` does, also MachineBusy while a measurement is running.
@@ -131,7 +134,7 @@ class EmbeddingManager:
 
     def _vectors(
         self, texts: Sequence[Text], spec: EmbedSpec, is_unwanted: Callable[[], bool], *, has_prefix: bool = True
-    ) -> tuple[EmbedResult, int] | None:
+    ) -> tuple[EmbedResult, int | None] | None:
         with self._opening:
             if self._is_closed or is_unwanted():
                 return None
@@ -164,8 +167,8 @@ class EmbeddingManager:
         self.release()
 
     def _embed(self, task: Task[Embedded], texts: tuple[str, ...], spec: EmbedSpec, is_query: bool) -> Embedded:
-        task.update(doing=LOADING)
-        pool: EmbeddingPool | None = None
+        task.update(doing=CONNECTING if spec.engine else LOADING)
+        pool: Embedder | None = None
         try:
             with self._opening:
                 task.check()
@@ -181,16 +184,17 @@ class EmbeddingManager:
             raise
         if result.is_cancelled:
             raise Stopped(f"{task.name} was stopped.")
-        return Embedded(texts, result, pool.model.name, pool.max_tokens)
+        return Embedded(texts, result, pool.name, pool.max_tokens)
 
-    def _open(self, spec: EmbedSpec) -> EmbeddingPool:
+    def _open(self, spec: EmbedSpec) -> Embedder:
         if self._pool is None or self._pool.spec != spec:
-            find_model(spec.model)  # raises for an unknown model before the open one is closed
+            if not spec.engine:
+                find_model(spec.model)  # raises for an unknown model before the open one is closed
             self._let_go(REPLACED)
-            self._pool = EmbeddingPool(spec)
+            self._pool = open_embedder(spec)
         return self._pool
 
-    def _drop(self, pool: EmbeddingPool | None) -> None:
+    def _drop(self, pool: Embedder | None) -> None:
         """Release a closed pool, unless another has replaced it."""
         with self._opening:
             if self._pool is pool:

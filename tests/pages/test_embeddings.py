@@ -1,12 +1,16 @@
 """The Embeddings page without a browser: shipped sentences, pasted and uploaded texts, what is refused."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.backends.address import Address
+from engine.backends.embedding_server import PATH
+from engine.backends.known import KnownEngine, add_known
 from engine.bench.planning.plan import Plan
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
@@ -17,6 +21,8 @@ from engine.workbench import Workbench
 from engine.workbench.similarity import project
 from pages.parts.embeddings import charts, explore, search
 from pages.parts.plain import plain
+from tests.engine.backends.embedding_answers import answer
+from tests.engine.backends.fake_server import fake_server
 from tests.pages.app import HOSTILE, open_page
 from tests.waiting import until
 
@@ -218,3 +224,23 @@ def test_the_map_gives_groups_colours_and_the_rare_ones_grey(vectors: Floats) ->
     assert [one.name for one in drawn][-1] == "others" and len(drawn[-1].x) == 3
     assert "<script>" not in drawn[0].name
     assert (ring.x[0], ring.y[0]) == tuple(project(vectors).points[3])
+
+
+def test_an_engine_embeds_and_another_machine_only_after_a_question(
+    bench: Workbench, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_server({PATH: answer}) as (address, seen):
+        add_known(home, KnownEngine(name="desk", url=address))
+        at = rerun(bench, open_page("embeddings.py", "Embeddings", backend="external:desk"))
+        assert at.selectbox(key="embed_backend").value == "external:desk"
+        assert title(at).startswith("Most alike")
+        assert any("6 numbers each" in one.value for one in at.main.caption)
+        assert bench.embedding.open_spec is None  # what the API serves stays on this machine
+        bench.embedding.release()
+        monkeypatch.setattr(Address, "is_loopback", property(lambda _address: False))
+        seen.clear()
+        at = open_page("embeddings.py", "Embeddings", backend="external:desk", source="Shipped")
+        assert any(plain("is on another machine. This sends") in one.value for one in at.main.markdown)
+        assert seen == [] and not bench.embedding.is_open
+        at.button(key="embed_send").click().run()
+        assert title(rerun(bench, at)).startswith("Most alike")

@@ -12,9 +12,9 @@ import numpy as np
 from engine.api.openai.errors import QUEUE_RETRY_S, ApiError, api_error, refusal
 from engine.api.openai.requests import Prompts, several
 from engine.api.openai.responses import Embedding, Model
+from engine.embedding.embedder import Text
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import find_model
-from engine.embedding.pool import Text
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, EngineError, ModelError, quoted
 from engine.step_parts import Floats
@@ -99,6 +99,7 @@ class Embedder:
         if found is None:
             return None
         result, most = found
+        assert result.num_tokens is not None and most is not None  # of a pool, which counts them
         if result.num_cut and not asked.truncate:
             place = int(np.flatnonzero(result.is_cut)[0])
             text = f"input: text {place + 1:,} of {len(texts):,} has more tokens than the {most:,} that {name} reads"

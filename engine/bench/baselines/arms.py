@@ -51,7 +51,7 @@ def open_target(cell: PlannedCell, timeout: LoadTimeout | None = None, budget: R
     budget: what may be sent to other machines, by default nothing. Raises EngineError.
     """
     if isinstance(cell, EmbeddingCell):
-        return open_embedding_target(cell, timeout)
+        return open_embedding_target(cell, timeout, budget)
     if cell.arm in (engines.POOL, engines.TRANSFORMERS):
         return open_engine_target(cell, timeout)
     if engines.is_server(cell.arm):

@@ -20,16 +20,23 @@ from engine.bench.measurement.load_generator import Bound, LoadGenerator
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.metrics import metrics_of
 from engine.bench.measurement.prompt_tokens import PromptTokens
-from engine.bench.measurement.target import SAMPLE_S, Measured, no_collection, repetitions_for, steady_s, warm
+from engine.bench.measurement.target import (
+    SAMPLE_S,
+    Measured,
+    no_collection,
+    repetitions_for,
+    steady_s,
+    warm,
+    without_others,
+)
 from engine.bench.planning import engines
 from engine.bench.planning.plan import Cell
 from engine.bench.planning.remote import RemoteBudget
 from engine.errors import WorkerDied
 from engine.jobs import Job
-from engine.machine.noise import NoiseWatch, flag_of
+from engine.machine.noise import NoiseWatch
 from engine.models.tokenizer import Tokenizer
 from engine.protocol import Engine, Startup
-from engine.samples import Flag
 from engine.specs import RequestOptions, Sampling
 from engine.vocabulary import TokenKind, Vocabulary
 
@@ -101,7 +108,7 @@ class ServerTarget:
         metrics, noise, flag = metrics_of(repetitions, self._objective), watch.values(), watch.flag()
         if self._served.pids is None:
             metrics["workbench_share"] = watch.use()["workbench_share"]
-            noise, flag = _without_others(noise, watch.seconds)
+            noise, flag = without_others(noise, watch.seconds)
             return Measured(started_at, watch.seconds, metrics, noise, flag)
         if self._pids() != pids:
             raise WorkerDied("a process of the server ended during the measurement, so the sample was dropped")
@@ -219,9 +226,3 @@ def _with_children(pids: Sequence[int]) -> set[int]:
         with suppress(psutil.Error):
             found |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
     return found
-
-
-def _without_others(noise: dict[str, float], seconds: float) -> tuple[dict[str, float], Flag]:
-    """Return the noise without other programs, of which the server may be one, and the flag of the rest."""
-    known = {**noise, "other_cores": math.nan}
-    return known, flag_of(known, seconds, 1)

@@ -17,7 +17,7 @@ from engine.bench.planning.plan import Cell
 from engine.errors import BenchTimeout, JobTimeout, ModelError, WorkerDied
 from engine.machine import page_cache
 from engine.machine.memory import available_memory
-from engine.machine.noise import NoiseWatch
+from engine.machine.noise import NoiseWatch, flag_of
 from engine.models.reading import read_model
 from engine.opening import open_engine
 from engine.protocol import Engine
@@ -240,6 +240,12 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def without_others(noise: dict[str, float], seconds: float) -> tuple[dict[str, float], Flag]:
+    """Return the noise without other programs, of which a server may be one, and the flag of the rest."""
+    known = {**noise, "other_cores": math.nan}
+    return known, flag_of(known, seconds, 1)
 
 
 def _gained(before: list[dict[str, float]], after: list[dict[str, float]], name: str) -> float:

@@ -147,7 +147,7 @@ EMBEDDING_AXES = (
         "{}",
         "what computes the vectors; all but torch differ slightly from it, which is measured too",
         where="embedding",
-        kind="choice",
+        kind="backend",
         choices=tuple(kind.name for kind in KINDS),
         changes_answers=True,
     ),

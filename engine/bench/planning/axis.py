@@ -20,7 +20,7 @@ LONGEST_QUOTED = 100
 _RANGE = re.compile(r"(?P<low>-?[\d.]+)\s*-\s*(?P<high>-?[\d.]+)\s*(?:(?P<sign>[+*])\s*(?P<by>[\d.]+))?")
 _SWITCH = {"on": True, "yes": True, "true": True, "1": True, "off": False, "no": False, "false": False, "0": False}
 
-Kind = Literal["whole", "real", "switch", "choice", "path", "layout", "engine"]
+Kind = Literal["whole", "real", "switch", "choice", "path", "layout", "engine", "backend"]
 Where = Literal["pool", "workload", "embedding", "texts", "cell"]
 
 SPECS: dict[Where, type[Spec]] = {
@@ -97,7 +97,7 @@ class Axis:
         """Return a value as shown in a label, such as "8 sequences"."""
         if self.kind == "layout":
             return parse_layout(value).text.replace("x", " × ", 1)
-        if self.kind == "engine":
+        if self.kind in ("engine", "backend"):
             return engines.label_of(str(value))
         if self.kind == "switch" and value is not None:
             return self.choices[bool(value)]
@@ -115,6 +115,7 @@ class Axis:
             "path": "a path",
             "layout": layout.ALLOWED,
             "engine": engines.ALLOWED,
+            "backend": f"one of {', '.join(self.choices)}, or {engines.OF_A_PERSON}",
         }[self.kind]
         return f"{allowed}, or {self.unset}" if self.unset else allowed
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from engine.bench.planning import engines
 from engine.bench.planning.axes import EMBEDDING_AXES
 from engine.bench.planning.cells import model_path
 from engine.bench.planning.feasibility import Feasibility, crowded
@@ -16,6 +17,9 @@ from engine.units import quantity
 
 EXACT = "torch"
 """The float32 backend, the reference for the vectors of all others; default of a plan that names none."""
+REQUESTS_AT_ONCE = 4
+"""To an external engine, which has layouts, models and batches of its own."""
+ELSEWHERE = "not started here: its model, threads and memory are its own"
 
 
 def embedding_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[EmbeddingCell]:
@@ -29,11 +33,24 @@ def embedding_cells(plan: Plan, feasibility: Feasibility | None = None) -> list[
 def _cell(plan: Plan, feasibility: Feasibility, chosen: Settings) -> EmbeddingCell:
     """Return the configuration of one value for each axis, as yet without number and label."""
     workers = {"backend": EXACT, **plan.pool, **part(chosen, "embedding")}
+    workload = TextWorkload.from_dict(dict(plan.workload) | part(chosen, "texts"))
+    model = _whole_path(chosen.get("model", plan.model))
+    if engines.is_external(workers["backend"]):
+        spec = EmbedSpec(backend=workers["backend"], workers=REQUESTS_AT_ONCE)
+        return EmbeddingCell(
+            number=0,
+            label="",
+            model=model,
+            spec=spec,
+            workload=workload,
+            settings=_settings(spec, workload),
+            notes=(ELSEWHERE,),
+            refusal=feasibility.missing(spec.backend),
+        )
     if "layout" in chosen:
         layout = parse_layout(chosen["layout"]).resolved()
         workers |= {"workers": layout.instances, "threads": layout.threads}
-    spec = _resolved(EmbedSpec.from_dict({**workers, "model": _whole_path(chosen.get("model", plan.model))}))
-    workload = TextWorkload.from_dict(dict(plan.workload) | part(chosen, "texts"))
+    spec = _resolved(EmbedSpec.from_dict({**workers, "model": model}))
     return EmbeddingCell(
         number=0,
         label="",
@@ -58,9 +75,14 @@ def _resolved(spec: EmbedSpec) -> EmbedSpec:
 
 
 def _settings(spec: EmbedSpec, workload: TextWorkload) -> Settings:
-    """Return the values of a configuration by axis, in the order of the table; only those that its texts use."""
-    values: Settings = {"layout": Layout(spec.workers, spec.resolved_threads).text, "model": spec.model}
+    """Return the values of a configuration by axis, in the order of the table; only those that its texts use, and of an
+    external engine those that the plan decides."""
+    values: Settings = {}
+    if not spec.engine:
+        values = {"layout": Layout(spec.workers, spec.resolved_threads).text, "model": spec.model}
     for axis in EMBEDDING_AXES:
+        if axis.name == "tokens_per_batch" and spec.engine:
+            continue
         if axis.where != "cell" and not (axis.name == "num_words" and workload.texts):
             values[axis.name] = getattr(spec if axis.where == "embedding" else workload, axis.name)
     return {axis.name: values[axis.name] for axis in EMBEDDING_AXES if axis.name in values}

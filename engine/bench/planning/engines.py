@@ -9,6 +9,7 @@ from engine.errors import ConfigError, ModelError, quoted
 from engine.models.folders import is_model_folder
 from engine.models.gguf import ModelFile
 from engine.models.reading import read_model
+from engine.protocol import EXTERNAL
 from engine.settings import Settings
 from engine.validation import plain_text
 
@@ -18,8 +19,6 @@ LLAMA_SERVER, LLAMA_CPP_SERVER = MANAGED
 SINGLE = ("create_completion", "loop", "llama-bench")
 """Programs that answer one request at a time."""
 ENGINES = (POOL, *MANAGED, TRANSFORMERS, *SINGLE)
-EXTERNAL = "external:"
-"""What the name of a known engine has before it in a plan."""
 MOST_USERS_ELSEWHERE = 16
 """Requests that another machine gets at once."""
 MOST_FOLDERS = 200
@@ -46,7 +45,8 @@ def checked_engine(value: object) -> str:
     raise ConfigError(f"arm = {quoted(value)}: it takes {ALLOWED}")
 
 
-ALLOWED = f"one of {', '.join(ENGINES)}, or {EXTERNAL}NAME for an engine that you have added"
+OF_A_PERSON = f"{EXTERNAL}NAME for an engine that you have added"
+ALLOWED = f"one of {', '.join(ENGINES)}, or {OF_A_PERSON}"
 
 
 def label_of(engine: str) -> str:

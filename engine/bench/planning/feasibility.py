@@ -100,7 +100,7 @@ class Feasibility:
     def need(self, cell: PlannedCell) -> Need | None:
         """Return the memory need of any configuration's workers; None where it is not known."""
         if isinstance(cell, EmbeddingCell):
-            return self.need_of_embedding(cell.spec)
+            return None if cell.spec.engine else self.need_of_embedding(cell.spec)
         if engines.is_external(cell.arm):
             return None
         memory = self.memory(cell.model, cell.pool)

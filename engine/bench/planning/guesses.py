@@ -80,7 +80,7 @@ def guess(cell: PlannedCell, feasibility: Feasibility) -> Guess | None:
         model = feasibility.embedding_model(cell.model)
         if not isinstance(model, EmbeddingModel):
             return None
-        load_s = guessed_embedding_load_s(cell.spec)
+        load_s = 0.0 if cell.spec.engine else guessed_embedding_load_s(cell.spec)
         return Guess(guessed_embedding_s(cell, model, num_cores(), SHORTEST_SAMPLE_S), load_s, load_s)
     file = feasibility.file(cell.model)
     if not isinstance(file, ModelFile):

@@ -196,7 +196,10 @@ class Cell(_Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingCell(_Configuration):
-    """Resolved configuration of a plan that embeds texts: threads are a number, the model is that of `spec`."""
+    """Resolved configuration of a plan that embeds texts: threads are a number, the model is that of `spec`.
+
+    An external engine has a model of its own: then `model` is the plan's, with which its vectors are compared.
+    """
 
     spec: EmbedSpec
     workload: TextWorkload

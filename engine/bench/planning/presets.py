@@ -21,6 +21,7 @@ from engine.machine.cores import num_cores
 from engine.models.gguf import ModelFile
 from engine.models.llama_programs import find_program
 from engine.models.repacking import has_amx
+from engine.protocol import EXTERNAL
 from engine.stats import FIRST_LOOK
 
 QUICK_S = 120.0
@@ -180,7 +181,7 @@ def engines_here(model: str) -> tuple[str, ...]:
     feasibility = Feasibility()
     file = feasibility.file(model)
     is_folder = isinstance(file, ModelFile) and file.is_folder
-    given = [engines.EXTERNAL + one.name for one in engines.known_engines()]
+    given = [EXTERNAL + one.name for one in engines.known_engines()]
     known = [name for name in given if not engines.is_remote(name)]
     if is_folder:
         return (engines.TRANSFORMERS, *known)

@@ -107,7 +107,7 @@ def compared_vectors(measured: Measured, target_of: Find, timeout_s: float) -> I
             reference = exact.vectors(cell.model)
             if reference is None:
                 continue
-            found = agreement(_vectors(_pool_of(target_of(cell)), timeout_s), reference)
+            found = agreement(_target(target_of(cell)).vectors(shipped_sentences(), timeout_s), reference)
         except EngineError as error:
             yield _noted(record, f"its vectors could not be compared: {error}")
             continue
@@ -135,15 +135,11 @@ class _Exact:
         """Compute on a configuration that uses float32 anyway, else on a worker opened for it."""
         for cell in self._cells:
             if cell.model == model and cell.spec.backend == EXACT:
-                return _vectors(_pool_of(self._target_of(cell)), self._timeout_s)
+                return _target(self._target_of(cell)).vectors(shipped_sentences(), self._timeout_s)
         with EmbeddingPool(EmbedSpec(model=model, backend=EXACT)) as pool:
-            return _vectors(pool, self._timeout_s)
+            return pool.compute(shipped_sentences(), timeout=self._timeout_s).vectors
 
 
-def _pool_of(target: Target) -> EmbeddingPool:
+def _target(target: Target) -> EmbeddingTarget:
     assert isinstance(target, EmbeddingTarget)
-    return target.pool
-
-
-def _vectors(pool: EmbeddingPool, timeout_s: float) -> Floats:
-    return pool.compute(shipped_sentences(), timeout=timeout_s).vectors
+    return target

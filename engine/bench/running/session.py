@@ -16,7 +16,7 @@ from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.guesses import expected_turns
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
-from engine.bench.planning.remote import RemoteBudget, remote_requests
+from engine.bench.planning.remote import RemoteBudget, remote_requests, sent_by
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
@@ -73,7 +73,7 @@ class Session:
         self._cells = planned_cells(plan)
         if all(cell.refusal for cell in self._cells):
             raise ConfigError(f"no configuration of this plan can run: {self._cells[0].refusal}")
-        budget, elsewhere = RemoteBudget(confirmed), remote_requests(plan, self._cells)
+        budget, elsewhere = RemoteBudget(confirmed, sent_by(plan)), remote_requests(plan, self._cells)
         budget.check(elsewhere)
         self._targets = TargetPool(partial(open_target, budget=budget), measures_cold=plan.measures_cold)
         generating = [cell for cell in self._cells if isinstance(cell, Cell)]

@@ -8,13 +8,14 @@ import streamlit as st
 from engine.bench.planning.axes import axes_of
 from engine.bench.planning.axis import SPECS, Axis, values_of
 from engine.bench.planning.embedding_cells import EXACT
-from engine.bench.planning.engines import EXTERNAL, known_engines, label_of
+from engine.bench.planning.engines import known_engines, label_of
 from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.plan import Question
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
 from engine.machine.cores import num_cores
 from engine.models import embedded_model
+from engine.protocol import EXTERNAL
 from pages.parts.benchmark.layout_grid import layout_grid, names
 from pages.parts.labels import told_of
 from pages.parts.plain import plain
@@ -99,7 +100,7 @@ def _values(axis: Axis) -> tuple[Any, ...]:
 
 
 def _fill(axis: Axis, values: tuple[Any, ...]) -> None:
-    if axis.kind == "engine":
+    if axis.kind in ("engine", "backend"):
         st.session_state[GIVEN_ENGINES] = values
     choices = _choices(axis)
     if choices:
@@ -115,7 +116,7 @@ def _choices(axis: Axis) -> dict[str, Any]:
         found: dict[str, Any] = {axis.choices[True]: True, axis.choices[False]: False}
     elif axis.kind == "choice":
         found = {choice: choice for choice in axis.choices}
-    elif axis.kind == "engine":
+    elif axis.kind in ("engine", "backend"):
         given = st.session_state.get(GIVEN_ENGINES, ())
         known = [EXTERNAL + one.name for one in known_engines()]
         found = {label_of(name): name for name in dict.fromkeys((*axis.choices, *known, *given))}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.bench.planning.plan import QUESTIONS, Plan, Question
-from engine.bench.planning.remote import prompts_told, told_of
+from engine.bench.planning.remote import prompts_told, sent_by, told_of
 from engine.errors import ConfigError, EngineError
 from engine.runs import RunRecord, RunSummary
 from engine.workbench import Workbench
@@ -34,10 +34,11 @@ ASKED: Mapping[str, str] = {
 class Asking(NamedTuple):
     """A run that waits until what it sends to other machines is confirmed.
 
-    requests: number of prompts, by address; prompts: what they are, in words.
+    told: how much is sent where, in words; prompts: what it is, in words.
     """
 
-    requests: Mapping[str, int]
+    told: str
+    addresses: tuple[str, ...]
     prompts: str
     begin: Begin
 
@@ -110,7 +111,8 @@ def launch(bench: Workbench, plan: Plan, begin: Begin) -> None:
     """
     requests = bench.bench.preview(plan).remote
     if requests:
-        st.session_state[ASKING] = Asking(dict(requests), prompts_told(plan), begin)
+        told = told_of(requests, sent_by(plan))
+        st.session_state[ASKING] = Asking(told, tuple(requests), prompts_told(plan), begin)
     else:
         _begin(begin, ())
 
@@ -131,15 +133,15 @@ def _answered() -> None:
     st.session_state[ASKING] = None
 
 
-@st.dialog("Send prompts to another machine?", on_dismiss=_answered)
+@st.dialog("Send texts to another machine?", on_dismiss=_answered)
 def _ask(waiting: Asking) -> None:
-    st.markdown(plain(f"{told_of(waiting.requests)} Send them?"))
+    st.markdown(plain(f"{waiting.told} Send them?"))
     st.caption(plain(waiting.prompts))
     st.caption("A few more requests find out what the server is. Its owner may count or charge the tokens.")
     with st.container(horizontal=True, gap="small"):
         if st.button("Send them", type="primary", icon=":material/send:", key="remote_send"):
             _answered()
-            act(lambda: _begin(waiting.begin, tuple(waiting.requests)))
+            act(lambda: _begin(waiting.begin, waiting.addresses))
             st.rerun()
         if st.button("Cancel", key="remote_cancel"):
             _answered()

@@ -6,6 +6,7 @@ from functools import partial
 
 import streamlit as st
 
+from engine.bench.planning.engines import is_external, known_engines, label_of
 from engine.embedding.backends import KINDS, usable
 from engine.embedding.choice import (
     LOSSLESS,
@@ -19,16 +20,19 @@ from engine.embedding.choice import (
 from engine.embedding.models import EmbeddingModel, find_model
 from engine.embedding.specs import AUTO
 from engine.errors import EngineError
+from engine.protocol import EXTERNAL
 from engine.units import NOT_MEASURED, counted
 from engine.workbench import Workbench
 from pages.parts import task_progress
 from pages.parts.address import bound
 from pages.parts.embeddings import asked
 from pages.parts.notice import attempt, notice
+from pages.parts.plain import plain
 from pages.parts.units import local_time
 
 WIDTH = 780
 REFUSED = "embed_refused"
+OF_ENGINE = "The engine embeds with its own model: the one that it was added with, or name another one of it."
 ABOUT = {kind.name: kind.about for kind in KINDS}
 COLUMNS = {
     "backend": st.column_config.TextColumn("Backend", width=110),
@@ -56,19 +60,24 @@ def choose(bench: Workbench, given: str) -> str:
     try:
         model = find_model(given)
     except EngineError:
-        return AUTO  # the model's error is shown where its vectors would be
-    options = (AUTO, *usable(model))
+        model = None  # its error is shown where its vectors would be
+    engines = [EXTERNAL + one.name for one in known_engines()]
+    options = (AUTO, *(usable(model) if model else ()), *engines)
     backend = asked.choice("backend", options)
-    measured = kept_measurement(model)
-    actual = chosen_backend(model) if backend == AUTO else backend
-    with st.popover(actual, icon=":material/speed:", key="embed_backend_choice", width="content"):
+    actual = chosen_backend(model) if model and backend == AUTO else label_of(backend)
+    with st.popover(plain(actual), icon=":material/speed:", key="embed_backend_choice", width="content"):
         st.selectbox(
-            "Computed by", options, **bound("backend", "embed_backend", backend),
-            help=f"auto: the fastest below whose every vector has a cosine of at least {LOSSLESS} to that of float32",
+            "Computed by", options, **bound("backend", "embed_backend", backend), format_func=label_of,
+            help=f"auto: the fastest below whose every vector has a cosine of at least {LOSSLESS} to that of float32; "
+            "external: an engine of the model bar, by its /v1/embeddings",
         )  # fmt: skip
-        _table(model, measured)
-        st.caption(_said(model, measured))
-        _measuring(bench, given, is_measured=measured is not None)
+        if is_external(backend):
+            st.caption(OF_ENGINE)
+        elif model:
+            measured = kept_measurement(model)
+            _table(model, measured)
+            st.caption(_said(model, measured))
+            _measuring(bench, given, is_measured=measured is not None)
     return backend
 
 

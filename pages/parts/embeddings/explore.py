@@ -50,7 +50,7 @@ def _told(embedded: Embedded) -> None:
     parts = [f"{counted(num, 'text')} by {embedded.model}", f"{embedded.vectors.shape[1]:,} numbers each"]
     if elapsed_s > 0:
         parts.append(f"{digits(num / elapsed_s)} texts/s")
-    if embedded.num_cut:
+    if embedded.num_cut and embedded.max_tokens is not None:
         parts.append(f"of {counted(embedded.num_cut, 'text')} only the first {embedded.max_tokens:,} tokens count")
     st.caption(plain(" · ".join(parts)))
     if embedded.model == EMBEDDED_NAME and not all(map(str.isascii, embedded.texts)):

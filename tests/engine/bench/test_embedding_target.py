@@ -18,8 +18,8 @@ from engine.bench.planning.embedding_guesses import guessed_bytes
 from engine.bench.planning.plan import EmbeddingCell, Plan
 from engine.bench.running.comparing import compared_vectors
 from engine.bench.running.runner import Runner, first_record
+from engine.embedding.embedder import Embedder
 from engine.embedding.models import EMBEDDED_NAME, find_model
-from engine.embedding.pool import EmbeddingPool
 from engine.errors import BenchTimeout, PoolClosed, WorkerDied
 from engine.settings import PREFIX
 from tests.engine.bench.fakes import Kept
@@ -95,7 +95,9 @@ def test_a_worker_that_dies_costs_the_sample(target: EmbeddingTarget, monkeypatc
 
     def submit_and_kill(texts: list[str]) -> object:
         if not killed and len(texts) == 4:
-            killed.append(target.pool.measure().workers[0].pid)
+            figures = target.pool.measure()
+            assert figures is not None
+            killed.append(figures.workers[0].pid)
             os.kill(killed[0], signal.SIGKILL)
         return submit(texts)
 
@@ -133,7 +135,7 @@ def test_a_run_measures_every_cell_and_tells_how_near_the_vectors_are() -> None:
     assert 0.99 < near["rank_correlation"] < 1
 
 
-def pool_of(targets: TargetPool, cell: EmbeddingCell) -> EmbeddingPool:
+def pool_of(targets: TargetPool, cell: EmbeddingCell) -> Embedder:
     target = targets.target(cell)
     assert isinstance(target, EmbeddingTarget)
     return target.pool

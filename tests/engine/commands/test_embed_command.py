@@ -10,11 +10,16 @@ import numpy as np
 import pytest
 
 from engine.__main__ import main
+from engine.backends.address import Address
+from engine.backends.embedding_server import PATH
+from engine.backends.known import KnownEngine, add_known
 from engine.commands import embed_backends
 from engine.embedding.agreement import SAME, Agreement
 from engine.embedding.choice import BackendSpeed, Measurement, keep_measurement
 from engine.embedding.measuring import Progress
 from engine.embedding.models import find_model
+from tests.engine.backends.embedding_answers import answer, vector_of
+from tests.engine.backends.fake_server import fake_server
 
 
 @pytest.fixture
@@ -128,3 +133,22 @@ def test_an_array_that_cannot_be_written_leaves_the_one_before(tmp_path: Path) -
     assert "File too large" in done.stderr
     assert out.read_bytes() == b"of before"
     assert [path.name for path in tmp_path.iterdir()] == ["vectors.npy"]
+
+
+def test_an_external_engine_embeds_and_another_machine_only_where_that_is_allowed(
+    table: Path, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["embed", str(table), "--backend", "external:desk", "--json"]
+    with fake_server({PATH: answer}) as (address, seen):
+        add_known(home, KnownEngine(name="desk", url=address))
+        assert main(words) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert (told["model"], told["backend"], told["max_tokens"], told["num_cut"]) == ("m", "external:desk", None, 0)
+        wanted = np.array(vector_of("It rains all day."))
+        assert told["texts"][1]["vector"] == pytest.approx(wanted / np.linalg.norm(wanted), abs=1e-6)
+        monkeypatch.setattr(Address, "is_loopback", property(lambda _address: False))
+        seen.clear()
+        assert main(words) != 0
+        assert "sends about 3 texts to 127.0.0.1. Nothing is sent there before you allow it" in capsys.readouterr().err
+        assert seen == []
+        assert main([*words, "--send-to-others"]) == 0

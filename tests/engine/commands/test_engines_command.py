@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from engine import __main__ as shell
+from engine.backends.embedding_server import PATH
 from engine.backends.known import KnownEngine, add_known
 from engine.models import llama_programs
+from tests.engine.backends.embedding_answers import answer
 from tests.engine.backends.fake_server import fake_server
 from tests.processes import free_port
 from tests.servers import our_server
@@ -79,3 +81,11 @@ def test_a_name_that_is_taken_is_refused_before_the_server_is_asked(
     with fake_server({}) as (address, seen):
         assert "There is an engine 'story' already" in told(capsys, "add", "story", address, status=2)
     assert seen == []
+
+
+def test_a_server_that_only_embeds_is_added(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_server({PATH: answer}) as (address, _seen):
+        assert "does not generate" in told(capsys, "add", "desk", address, status=2)
+        added = json.loads(told(capsys, "add", "desk", address, "--embeds", "--json"))
+        assert added["found"] == {"Model": "m", "Numbers of a vector": "6"}
+        assert "m" in told(capsys, "check", "desk", "--embeds")

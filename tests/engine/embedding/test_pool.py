@@ -245,7 +245,7 @@ def test_a_fork_of_the_process_cannot_use_the_pool_and_ends_nothing_of_it(
         try:
             embedder.embed(TEXTS)
         except PoolClosed as error:
-            embedder._group._program.close()
+            embedder._workers._program.close()
             os._exit(7 if "which was forked" in str(error) else 1)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
