@@ -10,6 +10,7 @@ Example:
 """
 
 from engine.calls import beam_search, complete, complete_file, connect, embed
+from engine.cluster.specs import ClusterSpec
 from engine.comparing.beams import Beams, BeamSequence, BeamSpec
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
@@ -32,7 +33,7 @@ from engine.exchange.answering import FileSummary
 from engine.jobs import Job
 from engine.map_progress import MapProgress
 from engine.pool.pool import Pool
-from engine.protocol import WorkerInfo
+from engine.protocol import NodeInfo, WorkerInfo
 from engine.results import Completion, Timings
 from engine.specs import Origin, PoolSpec, Request, Sampling
 from engine.step_parts import Candidate
@@ -44,6 +45,7 @@ __all__ = [
     "BeamSpec",
     "Beams",
     "Candidate",
+    "ClusterSpec",
     "Completion",
     "ConfigError",
     "EmbedSpec",
@@ -58,6 +60,7 @@ __all__ = [
     "MapProgress",
     "MemoryRefused",
     "ModelError",
+    "NodeInfo",
     "Origin",
     "Pool",
     "PoolClosed",

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from engine.backends.connecting import connect_to
+from engine.cluster.specs import ClusterSpec
 from engine.comparing.beam_search import find_beams
 from engine.comparing.beams import BeamOptions, Beams, BeamSpec
 from engine.embedding.embedder import warn_of_cut
@@ -78,6 +79,7 @@ def complete_file(
     *,
     model: str | Path | None = None,
     pool: Pool | None = None,
+    cluster: str | ClusterSpec = "",
     chat: bool = False,
     system: str = "",
     progress: OnProgress = False,
@@ -87,12 +89,14 @@ def complete_file(
 
     prompts: JSON lines (`prompt`, or `messages` of a chat, and an `id` where wanted), or plain lines; "-" is standard
     input. The same call again continues where the last one ended, however it ended; docs/formats.md has both formats.
-    pool: an open one to use instead of opening `model`. chat: each text is a person's message, after `system` where
-    given. progress: as in Pool.map. PoolSpec and Request document the other parameters. A prompt that fails has its
-    error in its line. Raises EngineError, ConfigError where `out` was begun with other prompts, settings or model.
+    pool: an open one to use instead of opening `model`. cluster: as in Pool. chat: each text is a person's message,
+    after `system` where given. progress: as in Pool.map. PoolSpec and Request document the other parameters. A prompt
+    that fails has its error in its line. Raises EngineError, ConfigError where `out` was begun with other prompts,
+    settings or model.
     """
     given: dict[str, Any] = dict(options)
     asked: Any = {name: given.pop(name) for name in RequestOptions.__annotations__ if name in given}
+    given |= {"cluster": cluster} if cluster else {}
     if pool is not None and (given or model is not None):
         raise ConfigError(f"{next(iter(given), 'model')} is a parameter of the pool that is given: open it with that")
     with (

@@ -17,16 +17,18 @@ def open_engine(
     spec: PoolSpec,
     *,
     build: str = "",
+    cluster: str = "",
     on_progress: Callable[[float], object] | None = None,
     on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
 ) -> Engine:
     """Load `model` and return the engine that runs it; engine.Pool documents the parameters and the errors.
 
-    model: a path, or the address of a known engine, of whose parameters only `parallel` counts: requests at once.
+    model: a path, or the address of a known engine, of whose parameters only `parallel` counts: requests at once; it
+    runs where it is, whatever the cluster.
     """
     if is_address(model):
         return open_known(known_at(model), spec.parallel, on_opening)
-    return Pool(model, build=build, on_progress=on_progress, on_opening=on_opening, **spec.to_dict())
+    return Pool(model, build=build, cluster=cluster, on_progress=on_progress, on_opening=on_opening, **spec.to_dict())
 
 
 def open_embedder(

@@ -76,6 +76,7 @@ class WorkerInfo(NamedTuple):
 
     phase: current phase of its loop (engine.llama.phase.Phase, in lower case); phase_s: seconds in it, at least.
     threads: thread count for steps, threads_batch: for prompts; both vary if the engine was given no thread count.
+    node: where it runs in a cluster, empty for this machine; is_leaving: it ends after its last job.
     """
 
     pid: int
@@ -86,6 +87,26 @@ class WorkerInfo(NamedTuple):
     phase_s: float
     threads: int
     threads_batch: int
+    node: str = ""
+    is_leaving: bool = False
+
+
+class NodeInfo(NamedTuple):
+    """State of one node of a cluster. cores: those that a program may use; llama: versions, commit, compiler and
+    features of llama.cpp's libraries.
+
+    reason: why the pool does not use it, as a predicate; empty where it may.
+    """
+
+    name: str
+    address: str
+    cores: int
+    memory_bytes: int
+    free_bytes: int
+    cpu: str
+    llama: dict[str, str]
+    num_workers: int
+    reason: str
 
 
 class Engine(Protocol):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 FIXED = {"Candidate", "Completion", "EngineError", "Pool", "Sampling", "TokenStep", "complete", "embed"}
-HEAVY = ("duckdb", "llama_cpp", "plotly", "scipy", "sentence_transformers", "streamlit", "torch")
+HEAVY = ("duckdb", "llama_cpp", "plotly", "ray", "scipy", "sentence_transformers", "streamlit", "torch")
 
 
 def test_the_public_names_are_those_that_are_listed() -> None:

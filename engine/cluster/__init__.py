@@ -1,1 +1,1 @@
-"""Models on other machines: files, memory and workers of the nodes of a cluster."""
+"""Cluster: files, memory and workers of the nodes of a Ray cluster, whose messages take connections of our own."""

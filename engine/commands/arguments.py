@@ -83,7 +83,7 @@ class Arguments:
 
     is_chat: `prompt` is a person's message; system: the message before it, empty for none. prompts, out: files of many
     prompts and of their answers, instead of `prompt`; both empty for none. watched: words as typed, whose tokens the
-    model tells.
+    model tells. cluster: address of the one whose nodes run the pool, empty for this machine.
     """
 
     prompt: str
@@ -96,6 +96,7 @@ class Arguments:
     request: Request
     watched: tuple[str, ...]
     pool: PoolSpec
+    cluster: str
     is_json: bool
     is_stream: bool
     is_kept: bool
@@ -131,6 +132,7 @@ def parse(words: Sequence[str] | None) -> Arguments:
         request=Request(**_present({field.name: given.get(field.name) for field in fields(Request)})),
         watched=tuple(given["watch"] or ()),
         pool=PoolSpec(**pool_flags.given_values(given)),
+        cluster=given["cluster"],
         is_json=given["json"],
         is_stream=given["stream"],
         is_kept=given["keep"] is not False,
@@ -177,10 +179,12 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     _add_request(parser)
     _add_sampling(parser.add_argument_group("sampling", "The defaults are llama.cpp's."))
+    machine = parser.add_argument_group("machine")
     pool_flags.add(
-        parser.add_argument_group("machine"), "n_ctx", "parallel", "threads", "instances", "dtype",
+        machine, "n_ctx", "parallel", "threads", "instances", "dtype",
         defaults={"n_ctx": PoolSpec.n_ctx, "parallel": PoolSpec.parallel},
     )  # fmt: skip
+    pool_flags.add_cluster(machine)
     return whole
 
 

@@ -45,6 +45,7 @@ def answer_file(arguments: Arguments, model: str | Path) -> None:
             arguments.out,
             arguments.sampling,
             model=model,
+            cluster=arguments.cluster,
             chat=arguments.is_chat,
             system=arguments.system,
             progress=True,
@@ -62,7 +63,7 @@ def answer_file(arguments: Arguments, model: str | Path) -> None:
 
 def generate(arguments: Arguments, model: str | Path, settings: Settings) -> None:
     """Complete one prompt, print the result in the requested form and store it. Raises EngineError."""
-    with Pool(model, **arguments.pool.to_dict()) as pool:
+    with Pool(model, cluster=arguments.cluster, **arguments.pool.to_dict()) as pool:
         created_at = datetime.now(UTC)
         job, text = submit(pool, arguments)
         show(job, arguments)

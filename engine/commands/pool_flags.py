@@ -33,6 +33,15 @@ def add(group: argparse._ActionsContainer, *names: str, defaults: Mapping[str, A
             group.add_argument(flag, type=int, metavar="N", help=text)
 
 
+def add_cluster(group: argparse._ActionsContainer) -> None:
+    """Add the flag of the cluster on whose nodes the instances run."""
+    group.add_argument(
+        "--cluster", default="", metavar="ADDRESS",
+        help="run the instances on the nodes of this Ray cluster, HOST:PORT, or auto for the one of this machine; by "
+        "default one on each node",
+    )  # fmt: skip
+
+
 def given_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that were given; of the others the PoolSpec has the defaults."""
     return {name: given[name] for name in HELPS if given.get(name) is not None}

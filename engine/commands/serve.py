@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from engine.api import log_limit
 from engine.api.openai.server import KEY_FILE, PORT, server_of
@@ -19,6 +20,7 @@ from engine.errors import ConfigError, quoted
 from engine.files import named_path
 from engine.models.library import embedded_model
 from engine.models.reading import read_model
+from engine.opening import open_engine
 from engine.process.limits import return_freed_memory
 from engine.settings import Settings
 from engine.shutdown import Shutdown
@@ -36,7 +38,7 @@ def run(words: Sequence[str]) -> None:
     begin = _beginning(given, settings)
     return_freed_memory()
     log_limit.install()
-    bench = Workbench(settings)
+    bench = Workbench(settings, partial(open_engine, cluster=given.cluster))
     server = server_of(bench)
 
     def close() -> None:
@@ -63,6 +65,8 @@ def _beginning(given: argparse.Namespace, settings: Settings) -> Callable[[Model
     """Return what opens the engine that is asked for. Raises EngineError."""
     if not given.upstream:
         return _loading(given, settings)
+    if given.cluster:
+        raise ConfigError("--cluster: is for a model of this program, not for an external engine (--upstream)")
     is_known = any(one.name == given.upstream for one in read_known(settings.home))
     return _starting(given, settings) if given.upstream in MANAGED and not is_known else _connecting(given, settings)
 
@@ -111,11 +115,13 @@ def _parser() -> argparse.ArgumentParser:
     key = serve.add_mutually_exclusive_group()
     key.add_argument("--api-key", default="", metavar="K", help=f"key of the API (default: the one in {KEY_FILE})")
     key.add_argument("--no-key", action="store_true", help="answer every program of this machine")
+    machine = serve.add_argument_group("machine")
     pool_flags.add(
-        serve.add_argument_group("machine"), "n_ctx", "parallel", "threads", "instances", "type_k", "type_v",
+        machine, "n_ctx", "parallel", "threads", "instances", "type_k", "type_v",
         "share_weights", "dtype",
         defaults={"n_ctx": f"as trained, up to {LONGEST_DEFAULT_CTX:,}", "parallel": PoolSpec.parallel},
     )  # fmt: skip
+    pool_flags.add_cluster(machine)
     return parser
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from engine import errors
 from engine.delivery import check_may_wait
-from engine.errors import EngineError, PoolClosed, QueueFull
+from engine.errors import ConfigError, EngineError, PoolClosed, QueueFull
 from engine.jobs import Job
 from engine.llama.phase import Phase
 from engine.pool import messages as m
@@ -35,11 +35,9 @@ class JobQueue:
     and `texts`; callbacks of jobs run without it.
     """
 
-    def __init__(
-        self, workers: Callable[[], list[WorkerProcess]], *, num_workers: int, parallel: int, most_waiting: int
-    ) -> None:
+    def __init__(self, workers: Callable[[], list[WorkerProcess]], *, parallel: int, most_waiting: int) -> None:
         self._workers = workers
-        self._num_workers, self._parallel, self._most_waiting = num_workers, parallel, most_waiting
+        self._parallel, self._most_waiting = parallel, most_waiting
         self._lock = threading.RLock()
         self._room = threading.Condition(self._lock)
         self._waiting: Lanes[Job] = Lanes()
@@ -165,7 +163,7 @@ class JobQueue:
         most = self._parallel + max(1, self._parallel // 4)
         with self._lock:
             while (self._returned or self._waiting) and not self._is_paused:
-                room = [worker for worker in self._workers() if len(worker.jobs) < most]
+                room = [one for one in self._workers() if len(one.jobs) < most and not one.is_leaving]
                 if not room:
                     break
                 returned = min(self._returned, default=None)
@@ -219,9 +217,11 @@ class JobQueue:
 
     def take_back(self, worker: WorkerProcess) -> list[Job]:
         """Requeue a dead worker's jobs without output (once each, before all others); return the others, which
-        fail. A job that the worker was computing is not requeued; cancelled ones end as cancelled."""
+        fail. A job that the worker was computing is not requeued, unless the whole machine was lost; cancelled ones end
+        as cancelled."""
+        is_blamed = not worker.is_machine_lost
         with self._lock:
-            if worker.watch.phase not in COMPUTING:
+            if is_blamed and worker.watch.phase not in COMPUTING:
                 is_early = time.monotonic() - worker.ready_at < EARLY_S
                 self.num_deaths = self.num_deaths + 1 if is_early else 0
             had = list(worker.jobs.items())
@@ -231,7 +231,12 @@ class JobQueue:
             for number, job in had:
                 if job.is_cancelled:
                     cancelled.append(job)
-                elif self._is_closed or job.is_retried or len(job.steps) or _was_computed(worker, number, job):
+                elif (
+                    self._is_closed
+                    or job.is_retried
+                    or len(job.steps)
+                    or (is_blamed and _was_computed(worker, number, job))
+                ):
                     lost.append(job)
                 else:
                     job.wait_again()
@@ -240,14 +245,38 @@ class JobQueue:
             job.on_cancelled()
         return lost
 
-    def blamed(self, worker: WorkerProcess) -> Job | None:
-        """Return the job that a worker is working on; None between jobs, and while it computes all of them together."""
+    def remove_from(self, node: str) -> None:
+        """Give the worker of a node with the fewest jobs no more; it ends after its last one.
+
+        Raises ConfigError where the node has none, or for the last worker.
+        """
         with self._lock:
-            return worker.jobs.get(worker.watch.last.job)
+            staying = [worker for worker in self._workers() if not worker.is_leaving]
+            there = [worker for worker in staying if worker.node == node]
+            if not there:
+                raise ConfigError(f"node {node!r} has no worker of this pool")
+            if len(staying) == 1:
+                raise ConfigError("this is the last worker of the pool: close the pool instead")
+            leaving = min(there, key=lambda worker: len(worker.jobs))
+            leaving.is_leaving = True
+        self.end_if_leaving(leaving)
+
+    def end_if_leaving(self, worker: WorkerProcess) -> None:
+        """End a worker that gets no more jobs once it has none."""
+        with self._lock:
+            is_done = worker.is_leaving and not worker.jobs
+        if is_done:
+            worker.hang_up()
+
+    def blamed(self, worker: WorkerProcess) -> Job | None:
+        """Return the job that a worker is working on; None between jobs, while it computes all of them together, and
+        where its machine was lost."""
+        with self._lock:
+            return None if worker.is_machine_lost else worker.jobs.get(worker.watch.last.job)
 
     def _remember(self, worker: WorkerProcess, job: Job, ids: Sequence[int]) -> None:
         """Note the text that the worker's KV cache now holds, for routing by prefix."""
-        if self._num_workers == 1:
+        if len(self._workers()) == 1:
             return
         text = job.vocabulary.join(tuple(ids))
         with self._lock:

@@ -1,33 +1,33 @@
 """Worker pool: several workers with one model behind one object, with routing, a bounded queue, cancellation, recovery
 and clean shutdown."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self, Unpack, overload
 
 from engine.chat_options import ChatOptions
-from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
-from engine.files import check_utf8, decoded_json, named_path, read_regular
+from engine.cluster.specs import ClusterSpec, given_cluster
+from engine.errors import ConfigError, EngineError, PoolClosed
+from engine.files import decoded_json, named_path, read_regular
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
 from engine.llama.sandbox import Sandbox
-from engine.machine.cores import cores_for, threads_for
 from engine.map_progress import OnProgress
 from engine.models.memory import check_fits
-from engine.models.mistaken import check_is_model
 from engine.models.reading import read_model
 from engine.models.weight_layout import with_layout
 from engine.pool import messages as m
 from engine.pool.in_order import BATCH, checked_prompts, completions
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LongTexts
+from engine.pool.placed import OnNodes, on_nodes
+from engine.pool.places import Places, here, model_path
 from engine.pool.texts import Texts
 from engine.pool.worker_group import WorkerGroup
-from engine.pool.worker_link import LLAMA_CPP, TRANSFORMERS, start_child
 from engine.pool.worker_process import WorkerProcess
-from engine.protocol import Capabilities, Startup, WorkerInfo
+from engine.protocol import Capabilities, NodeInfo, Startup, WorkerInfo
 from engine.results import Completion
 from engine.settings import Settings
 from engine.specs import (
@@ -49,8 +49,9 @@ _MOST_PROFILE_BYTES = 1 << 20
 class Pool(metaclass=Refusing):
     """One model in several worker processes; PoolSpec documents each parameter. n_ctx counts tokens of one sequence.
 
-    `build` is a folder of llama.cpp libraries, of the version that the Python package binds, to use instead of its own.
-    The constructor returns when every worker has loaded the model; meanwhile `on_progress` is called with 0 to 1.
+    cluster: address of a Ray cluster, "auto" for the one of this machine, or a ClusterSpec: the instances run on its
+    nodes. `build`: a folder of llama.cpp libraries, of the version that the Python package binds, to use instead of its
+    own. The constructor returns when every worker has loaded the model; meanwhile `on_progress` is called with 0 to 1.
     Before loading, `on_opening` is called with a function that aborts the load from any thread: the constructor then
     raises PoolClosed. Raises ModelError, MemoryRefused or ConfigError. Use it as a context manager or call close(). All
     methods may be called from any thread.
@@ -61,29 +62,30 @@ class Pool(metaclass=Refusing):
         model: str | Path,
         *,
         build: str = "",
+        cluster: str | ClusterSpec = "",
         on_progress: Callable[[float], object] | None = None,
         on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
         **options: Unpack[PoolOptions],
     ) -> None:
         asked = PoolSpec(**options)
-        self.model = str(_path(model))
-        check_utf8(Path(self.model), ModelError)
+        asked_cluster = given_cluster(cluster) if cluster else None
+        self.model = str(model_path(model))
         self.file = read_model(Path(self.model))
         self.spec = with_layout(asked, self.file, on_opening)
-        check_fits(self.file, self.spec)
-        self.threads = self.spec.threads or threads_for(self.spec.instances)
         settings = Settings.from_environment()
-        orders = partial(_load, self.model, self.spec, self.threads, settings.prefill_share)
-        start = partial(start_child, build, TRANSFORMERS if self.file.is_folder else LLAMA_CPP)
-        self._group = group = WorkerGroup(
-            self.spec.instances, orders, self, on_progress or (lambda _fraction: None), start
-        )
-        self._jobs = JobQueue(
-            lambda: group.alive,
-            num_workers=self.spec.instances,
-            parallel=self.spec.parallel,
-            most_waiting=settings.max_queue,
-        )
+        self._nodes: OnNodes | None = None
+        told = on_progress or (lambda _fraction: None)
+        if asked_cluster is None:
+            check_fits(self.file, self.spec)
+            places: Places = here(self.file, self.spec, build, settings.prefill_share)
+        else:
+            places = self._nodes = on_nodes(
+                asked_cluster, self.file, self.spec, build, settings.prefill_share, told, on_opening
+            )
+            self.spec = self._nodes.spec
+        self.threads = places.threads
+        self._group = group = WorkerGroup(self.spec.instances, places, self, told)
+        self._jobs = JobQueue(lambda: group.alive, parallel=self.spec.parallel, most_waiting=settings.max_queue)
         self.ending: PoolClosed | None = None
         """Why this pool runs nothing any more: it was closed, or its workers could not be replaced."""
         self._sandbox, self._long_texts = Sandbox(), LongTexts(self.model)
@@ -241,7 +243,7 @@ class Pool(metaclass=Refusing):
     @property
     def capabilities(self) -> Capabilities:
         """What the loaded model can do."""
-        num_sequences = self.spec.instances * self.spec.parallel
+        num_sequences = max(1, self._group.size) * self.spec.parallel
         return Capabilities(self.n_ctx, num_sequences, bool(self.chat_template), self.is_recurrent)
 
     @property
@@ -260,6 +262,7 @@ class Pool(metaclass=Refusing):
                 self._jobs.on_started(worker, message)
             case m.Ended():
                 self._jobs.on_ended(worker, message)
+                self._jobs.end_if_leaving(worker)
             case m.Answer():
                 worker.answered(message)
             case m.InUse():
@@ -274,7 +277,9 @@ class Pool(metaclass=Refusing):
         for job in self._jobs.take_back(worker):
             job.fail(worker.blamed() if job is blamed else error)
         self._jobs.dispatch()
-        if self._group.is_closed:
+        if worker.is_leaving:
+            self._group.forget(index)
+        if self._group.is_closed or worker.is_leaving:
             return
         if self._jobs.num_deaths > _MOST_DEATHS:
             self._end(PoolClosed(f"{self._jobs.num_deaths} workers ended one after another; the last: {error}"))
@@ -336,7 +341,36 @@ class Pool(metaclass=Refusing):
 
     def workers(self) -> list[WorkerInfo]:
         """Return the state of each live worker."""
-        return [_info(worker, self._jobs.of(worker)) for worker in self._group.alive]
+        return [worker.info(self._jobs.of(worker)) for worker in self._group.alive]
+
+    # nodes of a cluster
+
+    def nodes(self) -> list[NodeInfo]:
+        """Return the nodes of the cluster that can be reached; an empty list for a pool on this machine."""
+        counts = Counter(worker.node for worker in self._group.alive if not worker.is_leaving)
+        return self._nodes.nodes(counts) if self._nodes else []
+
+    def add_worker(self, node: str = "") -> None:
+        """Start one more worker on a node of the cluster, by default where the most cores are left; returns when it is
+        ready, and jobs go on meanwhile.
+
+        Raises ConfigError for a node that cannot be used, ModelError, MemoryRefused, PoolClosed.
+        """
+        self._group.add(self._on_nodes().add(node))
+        self._jobs.dispatch()
+
+    def remove_worker(self, node: str) -> None:
+        """Have the worker of a node with the fewest jobs end after these; it gets no more, and is not replaced.
+
+        Raises ConfigError where the node has none, or for the last worker of the pool.
+        """
+        self._on_nodes()
+        self._jobs.remove_from(node)
+
+    def _on_nodes(self) -> OnNodes:
+        if self._nodes is None:
+            raise ConfigError("this pool runs on one machine: open it with cluster=ADDRESS to add and remove workers")
+        return self._nodes
 
     # shutdown
 
@@ -359,39 +393,3 @@ class Pool(metaclass=Refusing):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
-
-
-def _info(worker: WorkerProcess, jobs: Sequence[Job]) -> WorkerInfo:
-    """Return the state of a worker that has these jobs."""
-    num_running = sum(job.is_started for job in jobs)
-    return WorkerInfo(
-        pid=worker.ready.pid,
-        cpus=tuple(worker.load.cpus),
-        num_running=num_running,
-        num_waiting=len(jobs) - num_running,
-        phase=worker.watch.phase.name.lower(),
-        phase_s=worker.watch.phase_s,
-        threads=worker.in_use.threads,
-        threads_batch=worker.in_use.threads_batch,
-    )
-
-
-def _path(model: str | Path) -> Path:
-    if not isinstance(model, str | Path):
-        raise ConfigError(f"model = {model!r}: must be the path of a GGUF file or a model folder")
-    path = named_path(model)
-    check_is_model(model)
-    return path
-
-
-def _load(model: str, spec: PoolSpec, threads: int, prefill_share: int, index: int) -> m.LoadModel:
-    """Return the load order for worker `index`; a function, so that the group does not keep its pool alive."""
-    return m.LoadModel(
-        protocol=m.PROTOCOL,
-        model=model,
-        spec=spec,
-        threads=threads,
-        threads_batch=spec.threads_batch or threads,
-        cpus=cores_for(index, threads) if spec.pin else [],
-        prefill_share=prefill_share,
-    )

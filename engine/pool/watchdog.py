@@ -19,11 +19,12 @@ SILENCE_S is the limit of one that a signal has suspended."""
 
 class Watch:
     """Timer of one worker: seconds in its current phase (`phase_s`) and without a heartbeat (`silent_s`), as counted by
-    this process. is_suspended: asks the system whether a signal keeps the worker from running."""
+    this process. is_suspended: asks the system whether a signal keeps the worker from running. read: its heartbeat, or
+    None while nothing is known of it, as its machine cannot be reached: such time does not count."""
 
-    def __init__(self, read: Callable[[], Reading], is_suspended: Callable[[], bool]) -> None:
+    def __init__(self, read: Callable[[], Reading | None], is_suspended: Callable[[], bool]) -> None:
         self._read, self._is_suspended = read, is_suspended
-        self.last = read()
+        self.last = read() or Reading(0, 0, 0, 0)
         self.phase_s = self.silent_s = 0.0
 
     @property
@@ -36,7 +37,10 @@ class Watch:
 
         The reason is the predicate of a sentence whose subject is the worker.
         """
-        before, self.last = self.last, self._read()
+        reading = self._read()
+        if reading is None:
+            return ""
+        before, self.last = self.last, reading
         self.silent_s = self.silent_s + elapsed_s if self.last.num_beats == before.num_beats else 0.0
         self.phase_s = self.phase_s + elapsed_s if self.last.num_stamps == before.num_stamps else 0.0
         phase = self.phase

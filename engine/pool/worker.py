@@ -4,10 +4,12 @@ It sets its CPU affinity before loading, reports when it is ready, answers betwe
 other end of the socket is closed. It never opens the history database.
 """
 
+import contextlib
 import gc
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -267,10 +269,17 @@ def _open(load: m.LoadModel, on_progress: Callable[[float], None]) -> Opened:
 
 
 def serve_pool(end: socket.socket, open_model: OpenModel) -> None:
-    """Have `open_model` load the model that the first message names, then serve until the socket closes."""
+    """Have `open_model` load the model that the first message names, then serve until the socket closes.
+
+    Where the pool is on another machine, its messages take the connection that came with the heartbeat page, and `end`
+    leads to the program that started this one.
+    """
     channel = Channel(end, _TO_WORKER)
     try:
-        pulse = Pulse.received_from(end)
+        pulse, far = Pulse.received_with_far(end)
+        if far is not None:
+            channel = Channel(far, _TO_WORKER)
+            threading.Thread(target=_end_with, args=(end, far), daemon=True).start()
         pulse.stamp(LOADING)
         pulse.keep_beating()
         worker = Worker(channel, pulse.stamp, open_model)
@@ -279,5 +288,13 @@ def serve_pool(end: socket.socket, open_model: OpenModel) -> None:
         worker.serve()
     except EngineError as error:
         channel.send(m.Failed(type(error).__name__, str(error)))
-    except (EOFError, BrokenPipeError, ConnectionError):
+    except (EOFError, BrokenPipeError, ConnectionError, TimeoutError):
         return
+
+
+def _end_with(end: socket.socket, far: socket.socket) -> None:
+    """End the connection to another machine, and with it this worker, once the program that started it hangs up."""
+    with contextlib.suppress(OSError):
+        end.recv(1)
+    with contextlib.suppress(OSError):
+        far.shutdown(socket.SHUT_RDWR)

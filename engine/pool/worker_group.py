@@ -12,8 +12,8 @@ from engine.delivery import check_may_wait, listening
 from engine.errors import JobTimeout, PoolClosed, WorkerDied
 from engine.owner import OwnerProcess
 from engine.pool import messages as m
+from engine.pool.places import Places
 from engine.pool.watchdog import keep_watch
-from engine.pool.worker_link import WorkerLink, start_child
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 
@@ -31,7 +31,7 @@ class Owner(Protocol):
 
 
 class WorkerGroup:
-    """Group of `size` workers, each started by `start_worker` and loaded by the order `load(index)`.
+    """Group of `size` workers, each started in its place; more may be added, and removed.
 
     Shuts them down when it is closed or garbage-collected. It refers to its owner weakly, so that a pool without other
     references and without open jobs is collected and its workers end.
@@ -40,25 +40,28 @@ class WorkerGroup:
     def __init__(
         self,
         size: int,
-        load: Callable[[int], m.LoadModel],
+        places: Places,
         owner: Owner,
         on_progress: Callable[[float], object],
-        start_worker: Callable[[], WorkerLink] = start_child,
     ) -> None:
-        self._load, self._owner, self._on_progress = load, weakref.ref(owner), on_progress
-        self._start_worker = start_worker
-        self._fractions = [0.0] * size
-        self._workers: list[WorkerProcess | None] = [None] * size
+        self._places, self._owner, self._on_progress = places, weakref.ref(owner), on_progress
+        self._fractions = dict.fromkeys(range(size), 0.0)
+        self._workers: dict[int, WorkerProcess] = {}
         self._hold_lock, self._num_holds = threading.Lock(), 0
         self._is_aborted = False
         self._is_over = threading.Event()
         self._process = OwnerProcess()
-        self.close = weakref.finalize(self, _close, self._workers, self._is_over)
+        self.close = weakref.finalize(self, _close, self._workers, places, self._is_over)
 
     @property
     def alive(self) -> list[WorkerProcess]:
         """Workers that have loaded and still run."""
-        return [worker for worker in self._workers if worker is not None and worker.is_alive]
+        return [worker for worker in _present(self._workers) if worker.is_alive]
+
+    @property
+    def size(self) -> int:
+        """Number of workers, with those that are being replaced."""
+        return len(self._fractions)
 
     @property
     def is_closed(self) -> bool:
@@ -86,7 +89,7 @@ class WorkerGroup:
             except BaseException as error:  # on_progress may raise SystemExit, which would end this thread alone
                 failures.append(error)
 
-        starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in range(len(self._workers))]
+        starters = [threading.Thread(target=start, args=(index,), daemon=True) for index in self._fractions]
         for starter in starters:
             starter.start()
         try:
@@ -104,9 +107,8 @@ class WorkerGroup:
     def abort(self) -> None:
         """Abort a load immediately from another thread, even if its workers hang."""
         self._is_aborted = True
-        for worker in self._workers:
-            if worker is not None:
-                worker.kill()
+        for worker in _present(self._workers):
+            worker.kill()
         self.close()
 
     def start(self, index: int) -> None:
@@ -115,9 +117,10 @@ class WorkerGroup:
 
         def progress(fraction: float) -> None:
             fractions[index] = fraction
-            on_progress(sum(fractions) / len(fractions))
+            on_progress(sum(fractions.values()) / len(fractions))
 
-        worker = WorkerProcess(self._load(index), progress, self._start_worker())
+        started = self._places.start(index)
+        worker = WorkerProcess(started.order, progress, started.link, started.node)
         self._workers[index] = worker
         if not self.is_closed:
             worker.start()
@@ -125,6 +128,22 @@ class WorkerGroup:
             worker.close(patience_s=0.0)
             return
         threading.Thread(target=_listen, args=(self._owner, worker, index), daemon=True).start()
+
+    def add(self, index: int) -> None:
+        """Start one more worker in a place of this index; returns when it is ready. Raises EngineError."""
+        self.check_open()
+        self._fractions[index] = 0.0
+        try:
+            self.start(index)
+        except BaseException:
+            self.forget(index)
+            raise
+
+    def forget(self, index: int) -> None:
+        """Take out a worker that has ended for good."""
+        self._workers.pop(index, None)
+        self._fractions.pop(index, None)
+        self._places.give_up(index)
 
     def hold(self, change: int) -> None:
         """Count `change` more blocks that hold the workers, -1 for one that has ended; they go on when none is left."""
@@ -180,14 +199,16 @@ def _deliver(owner: "weakref.ref[Owner]", worker: WorkerProcess) -> None:
         del alive
 
 
-def _present(workers: list[WorkerProcess | None]) -> list[WorkerProcess]:
-    return [worker for worker in workers if worker is not None]
+def _present(workers: dict[int, WorkerProcess]) -> list[WorkerProcess]:
+    """Return the workers by their index; a copy, as other threads add and remove some."""
+    return [worker for _index, worker in sorted(workers.copy().items())]
 
 
-def _close(workers: list[WorkerProcess | None], is_over: threading.Event) -> None:
-    """Hang up on all workers, then wait for each to exit."""
+def _close(workers: dict[int, WorkerProcess], places: Places, is_over: threading.Event) -> None:
+    """Hang up on all workers, wait for each to exit, then give up their places."""
     is_over.set()
     for worker in _present(workers):
         worker.hang_up()
     for worker in _present(workers):
         worker.close()
+    places.close()

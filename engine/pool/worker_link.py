@@ -38,6 +38,10 @@ class Life(Protocol):
     def is_suspended(self) -> bool:
         """True while a signal keeps the process from running."""
 
+    @property
+    def is_machine_lost(self) -> bool:
+        """True where it ended with its machine, for which none of its jobs is to blame."""
+
     def hang_up(self) -> None:
         """End the connection, which makes the worker exit; does not wait. May be called from any thread."""
 
@@ -55,11 +59,12 @@ class Life(Protocol):
 
 
 class WorkerLink(NamedTuple):
-    """Connection to one started worker. heartbeat: reads its latest heartbeat and phase, without blocking."""
+    """Connection to one started worker. heartbeat: reads its latest heartbeat and phase, without blocking; None while
+    they are not known."""
 
     transport: Transport
     life: Life
-    heartbeat: Callable[[], Reading]
+    heartbeat: Callable[[], Reading | None]
 
 
 LLAMA_CPP, TRANSFORMERS = "engine.pool.worker", "engine.programs.transformers_worker"

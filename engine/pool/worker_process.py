@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from engine import errors
@@ -17,7 +17,7 @@ from engine.pool import messages as m
 from engine.pool.watchdog import Watch
 from engine.pool.worker_link import WorkerLink
 from engine.process.channel import Message
-from engine.protocol import Startup
+from engine.protocol import Startup, WorkerInfo
 from engine.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -29,18 +29,21 @@ class WorkerProcess:
 
     `jobs`: the jobs that it has, by their number on the wire; `texts`: texts that its KV cache may hold; both belong to
     the queue. `in_use`: its current thread counts. `watch`: its current phase. `failure`: the message that it reported
-    before it exited, if it gave up. `epoch`: when it began to load, in this clock's seconds.
+    before it exited, if it gave up. `epoch`: when it began to load, in this clock's seconds. `node`: where it runs,
+    empty for this machine. `is_leaving`: it gets no more jobs, and ends after its last one.
 
     It runs at the other end of `link`. start() blocks until the model is loaded and raises ModelError, or the error
     that the worker reported, if loading fails.
     """
 
-    def __init__(self, load: m.LoadModel, on_progress: Callable[[float], object], link: WorkerLink) -> None:
-        self.load = load
+    def __init__(
+        self, load: m.LoadModel, on_progress: Callable[[float], object], link: WorkerLink, node: str = ""
+    ) -> None:
+        self.load, self.node = load, node
         self.in_use = m.InUse(load.threads, load.threads_batch)
         self.jobs: dict[int, Job] = {}
         self.texts: OrderedDict[str, tuple[bytes, int]] = OrderedDict()
-        self.is_alive = False
+        self.is_alive = self.is_leaving = False
         self.epoch, self._asked_at, self._num_readings = -math.inf, 0.0, 0
         self._on_progress = on_progress
         self._calls: dict[int, Future[m.Answer]] = {}
@@ -144,6 +147,27 @@ class WorkerProcess:
             "change its prompt, grammar or sampling",
             is_blamed=True,
         )
+
+    def info(self, jobs: Sequence[Job]) -> WorkerInfo:
+        """Return its state; jobs: those that it has."""
+        num_running = sum(job.is_started for job in jobs)
+        return WorkerInfo(
+            pid=self.ready.pid,
+            cpus=tuple(self.load.cpus),
+            num_running=num_running,
+            num_waiting=len(jobs) - num_running,
+            phase=self.watch.phase.name.lower(),
+            phase_s=self.watch.phase_s,
+            threads=self.in_use.threads,
+            threads_batch=self.in_use.threads_batch,
+            node=self.node,
+            is_leaving=self.is_leaving,
+        )
+
+    @property
+    def is_machine_lost(self) -> bool:
+        """True where it ended with its node."""
+        return self._life.is_machine_lost
 
     def _last_deed(self) -> str:
         doing = self.watch.phase.words

@@ -104,6 +104,11 @@ class Child:
         """True while a signal (SIGSTOP, SIGTSTP) keeps the process from running."""
         return is_suspended(self.pid)
 
+    @property
+    def is_machine_lost(self) -> bool:
+        """False: it runs on this machine."""
+        return False
+
     def hang_up(self) -> None:
         """Shut the socket down, which makes the child exit; does not wait. Does nothing in a fork of the parent."""
         if not self.parent.is_this:

@@ -36,23 +36,32 @@ class Pulse:
         self._num_stamps = 0
 
     @classmethod
-    def shared_over(cls, end: socket.socket) -> Self:
-        """Create a page and send it to the child as the first message on `end`."""
+    def shared_over(cls, end: socket.socket, far: socket.socket | None = None) -> Self:
+        """Create a page and send it to the child as the first message on `end`.
+
+        far: a connection to another machine, which goes with it: the child's messages then take it instead of `end`.
+        """
         with tempfile.TemporaryFile() if sys.platform != "linux" else open(os.memfd_create("pulse"), "wb") as file:
             file.truncate(mmap.PAGESIZE)
-            socket.send_fds(end, [b"p"], [file.fileno()])
+            socket.send_fds(end, [b"p"], [file.fileno(), *([] if far is None else [far.fileno()])])
             return cls(file.fileno())
 
     @classmethod
     def received_from(cls, end: socket.socket) -> Self:
         """Receive the parent's page, the first message on `end`. Raises EOFError when the parent has closed it."""
-        _message, files, _flags, _address = socket.recv_fds(end, 1, 1)
+        return cls.received_with_far(end)[0]
+
+    @classmethod
+    def received_with_far(cls, end: socket.socket) -> tuple[Self, socket.socket | None]:
+        """Receive as `received_from`, with the connection to another machine if one came."""
+        _message, files, _flags, _address = socket.recv_fds(end, 1, 2)
         if not files:
             raise EOFError("the other end of the channel is closed")
+        page, *others = files
         try:
-            return cls(files[0])
+            return cls(page), socket.socket(fileno=others[0]) if others else None
         finally:
-            os.close(files[0])
+            os.close(page)
 
     def stamp(self, phase: int, job: int = 0) -> None:
         """Record the phase that begins now (a number below 16), and the job that it is for."""

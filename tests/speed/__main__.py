@@ -52,6 +52,7 @@ PROGRAMS = (
     "guidellm",
     "harness",
     "traffic",
+    "cluster",
 )
 
 

@@ -63,8 +63,12 @@ class Worker(WorkerProcess):
         self.sent: list[Message] = []
         self.ready: Any = SimpleNamespace(load_s=0.0)
         self.ready_at = self.epoch = time.monotonic()
-        self.is_alive = True
+        self.is_alive, self.is_leaving, self.is_lost = True, False, False
         self.is_at(Phase.IDLE)
+
+    @property
+    def is_machine_lost(self) -> bool:
+        return self.is_lost
 
     def is_at(self, phase: Phase, number: int = 0) -> None:
         """Set the phase and the job in which the worker was last seen."""
@@ -80,7 +84,7 @@ class Queue:
     def __init__(self, num_workers: int, *, parallel: int = 2, most_waiting: int = 4) -> None:
         self.lock = Contended()
         self.workers = [Worker(self.lock) for _ in range(num_workers)]
-        self.queue = JobQueue(self._alive, num_workers=num_workers, parallel=parallel, most_waiting=most_waiting)
+        self.queue = JobQueue(self._alive, parallel=parallel, most_waiting=most_waiting)
         self.queue._lock = self.lock  # type: ignore[assignment]
         self.queue._room = threading.Condition(self.lock)  # type: ignore[arg-type]
 

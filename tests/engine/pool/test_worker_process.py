@@ -26,7 +26,7 @@ READY = m.Ready(
 class ScriptedLife:
     started_at = 0.0
     is_alive = True
-    is_suspended = False
+    is_suspended = is_machine_lost = False
 
     def hang_up(self) -> None: ...
 

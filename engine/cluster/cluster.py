@@ -1,0 +1,220 @@
+"""Cluster: the nodes of a running Ray cluster, each with an agent that starts worker programs there."""
+
+import importlib.util
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from engine.cluster import messages as c
+from engine.cluster.listener import Listener, check_exposed
+from engine.cluster.remote_node import RemoteNode
+from engine.errors import ConfigError, EngineError, PoolClosed, ServerFailed, WorkerDied
+from engine.owner import OwnerProcess
+from engine.process.program import Program
+
+_log = logging.getLogger(__name__)
+
+EXTRA = (
+    "more than one machine needs Ray, which is not installed: `pip install -r requirements-ray.txt`, or "
+    "`pip install logitbench[cluster]`"
+)
+TICK_S = 0.5
+LIST_S = 2.0
+"""How often the cluster is asked for its nodes; one that comes back is used again."""
+_CONNECT_S, _LIST_S, _AGENT_S, _REACH_S = 90.0, 20.0, 90.0, 5.0
+
+
+class Cluster:
+    """Connection to the Ray cluster at `address`, HOST:PORT or "auto" for the one of this machine.
+
+    changed: condition that is notified when a node comes or goes. failures: why nodes have no agent, by node name.
+    Use it as a context manager or call close().
+    """
+
+    def __init__(self, address: str, on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None) -> None:
+        """Connect, and wait for an agent on every node.
+
+        Raises ConfigError without Ray, for an address that is none, for another version of Ray, and for a cluster
+        beyond this machine without authentication; ServerFailed where nothing answers, or no node can be used;
+        PoolClosed if it is closed meanwhile, by the function that `on_opening` gets.
+        """
+        if importlib.util.find_spec("ray") is None:
+            raise ConfigError(EXTRA)
+        if address != "auto":
+            _check_reachable(address)
+        self.address = address
+        self.changed = threading.Condition()
+        self.failures: dict[str, str] = {}
+        self._nodes: dict[str, RemoteNode] = {}
+        self._starting = set[str]()
+        self._is_over = threading.Event()
+        self._process = OwnerProcess()
+        self._ray: Program | None = None
+        self._listener: Listener | None = None
+        on_opening(self.close)
+        try:
+            self._open()
+        except BaseException as error:
+            is_cancelled = self.is_closed
+            self.close()
+            if is_cancelled:
+                raise cancelled() from error
+            raise
+
+    def _open(self) -> None:
+        listing = self._list()
+        check_exposed(listing.host, os.environ.get("RAY_AUTH_MODE", ""))
+        self._listener = Listener(listing.host)
+        threading.Thread(target=self._watch, name="logitbench-cluster", daemon=True).start()
+        self._welcome(listing)
+        with self.changed:
+            self.changed.wait_for(lambda: not self._starting or self._is_over.is_set(), _AGENT_S)
+        if not self.nodes:
+            told = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
+            raise ServerFailed(f"no node of the cluster can be used ({told or 'it has none'})")
+
+    @property
+    def nodes(self) -> list[RemoteNode]:
+        """Nodes that can be used, in the order of their names."""
+        with self.changed:
+            return sorted(self._nodes.values(), key=lambda node: (node.name, node.id))
+
+    def close(self) -> None:
+        """Hang up on every agent, which ends its workers; safe to call twice, and does nothing in a fork."""
+        if not self._process.is_this or self._is_over.is_set():
+            return
+        self._is_over.set()
+        for node in self.nodes:
+            node.lose("the cluster was closed")
+        if self._listener is not None:
+            self._listener.close()
+        if self._ray is not None:
+            self._ray.close()
+        with self.changed:
+            self.changed.notify_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed."""
+        return self._is_over.is_set()
+
+    # nodes that come and go
+
+    def _list(self) -> c.Listing:
+        """Ask Ray for the nodes, over a new connection where there is none. Raises EngineError."""
+        listing: c.Listing
+        if self._ray is None or not self._ray.is_alive:
+            self._ray = Program("engine.cluster.nodes", does="speaks to the Ray cluster", answers=c.Listing | None)
+            listing = self._ray.ask(c.Connect(self.address), _CONNECT_S, self.address)
+        else:
+            listing = self._ray.ask(c.ListNodes(), _LIST_S, self.address)
+        return listing
+
+    def _watch(self) -> None:
+        """Count silence, and look for nodes; a pause of this program itself does not count."""
+        before = listed = time.monotonic()
+        lister: threading.Thread | None = None
+        while not self._is_over.wait(TICK_S):
+            now = time.monotonic()
+            for node in self.nodes:
+                node.tick(min(now - before, 2 * TICK_S))
+            before = now
+            if now - listed >= LIST_S and (lister is None or not lister.is_alive()):
+                listed = now
+                lister = threading.Thread(target=self._look_for_nodes, daemon=True)
+                lister.start()
+
+    def _look_for_nodes(self) -> None:
+        try:
+            self._welcome(self._list())
+        except (EngineError, ValueError) as error:
+            if not self._is_over.is_set():
+                _log.warning("the nodes of the cluster %s are not known at present: %s", self.address, error)
+
+    def _welcome(self, listing: c.Listing) -> None:
+        """Start an agent on every node that has none; note why agents failed."""
+        names = {found.id: found.name for found in listing.nodes}
+        for node, reason in listing.failures.items():
+            self.failures[names.get(node, node[:6])] = reason
+        with self.changed:
+            new = [one for one in listing.nodes if one.id not in self._nodes and one.id not in self._starting]
+            self._starting.update(one.id for one in new)
+        for found in new:
+            threading.Thread(target=self._start_agent, args=(found,), daemon=True).start()
+
+    def _start_agent(self, found: c.Found) -> None:
+        """Start an agent and wait until it dials in."""
+        node = None
+        try:
+            node = self._dialled(found)
+        except (EngineError, OSError) as error:
+            self.failures[found.name] = str(error)
+        with self.changed:
+            self._starting.discard(found.id)
+            if node is not None and not node.is_lost and not self.is_closed:
+                self.failures.pop(found.name, None)
+                self._nodes[found.id] = node
+            self.changed.notify_all()
+        if node is not None and self.is_closed:
+            node.lose("the cluster was closed")
+
+    def _dialled(self, found: c.Found) -> RemoteNode:
+        listener, ray = self._listener, self._ray
+        assert listener is not None and ray is not None
+        token, dialled = listener.expect()
+        try:
+            ray.ask(c.StartAgent(found.id, listener.host, listener.port, token), _LIST_S)
+            return RemoteNode(found, _awaited(dialled, self._is_over), listener, self._on_lost)
+        finally:
+            listener.forget(token)
+
+    def _on_lost(self, node: RemoteNode) -> None:
+        with self.changed:
+            if self._nodes.get(node.id) is node:
+                del self._nodes[node.id]
+            self.changed.notify_all()
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+def cancelled() -> PoolClosed:
+    """Return the error for a cluster that was closed before it could be used."""
+    return PoolClosed("loading was cancelled before the cluster was ready: open the pool again")
+
+
+def _awaited(dialled: Any, is_over: threading.Event) -> socket.socket:
+    """Wait for an agent's connection. Raises WorkerDied where none comes, or the cluster is closed meanwhile."""
+    end = time.monotonic() + _AGENT_S
+    while time.monotonic() < end and not is_over.is_set():
+        try:
+            connection: socket.socket = dialled.result(TICK_S)
+            return connection
+        except FutureTimeout:
+            continue
+        except CancelledError:
+            break
+    raise WorkerDied(f"its agent did not dial in within {_AGENT_S:g} s: see Ray's logs of that node")
+
+
+def _check_reachable(address: str) -> None:
+    """Raise ConfigError for what is no address, ServerFailed where nothing listens."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 1 << 16:
+        raise ConfigError(f"cluster = {address[:200]!r}: must be HOST:PORT, as `ray start --head` prints it, or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH_S).close()
+    except (OSError, UnicodeError) as error:
+        raise ServerFailed(
+            f"no Ray cluster answers at {address} ({error}): start one there with `ray start --head`, or give another "
+            "address"
+        ) from error

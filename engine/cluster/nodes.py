@@ -1,0 +1,125 @@
+"""Nodes: the child program that speaks to Ray, the only one that imports it: lists nodes, and starts an agent on each.
+
+A program of its own, since Ray ends a process whose cluster it has lost, and takes the signals of one that it connects.
+"""
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray._private import ray_constants, services
+from ray.exceptions import RayError
+from ray.util import get_node_ip_address
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from engine.cluster import agent
+from engine.cluster import messages as c
+from engine.errors import ConfigError, ServerFailed
+from engine.process.serving import serve
+
+_RECEIVES: Any = c.ToRay
+_PROBE_S = 2.0
+
+
+class _Agent:
+    """Actor that is an agent until its front is gone."""
+
+    def run(self, host: str, port: int, token: bytes) -> None:
+        agent.run(host, port, token)
+
+
+class _Link:
+    """Connection to the cluster, and the agents that it started: their actors end with the last reference to them."""
+
+    def __init__(self) -> None:
+        self._agents: dict[str, tuple[Any, Any]] = {}
+
+    def answer(self, request: c.ToRay) -> Any:
+        match request:
+            case c.Connect():
+                _connect(request.address)
+                return self._listing()
+            case c.ListNodes():
+                return self._listing()
+            case c.StartAgent():
+                return self._start(request)
+
+    def _start(self, order: c.StartAgent) -> None:
+        where = NodeAffinitySchedulingStrategy(node_id=order.node, soft=False)
+        actor = ray.remote(num_cpus=0, max_restarts=0)(_Agent).options(scheduling_strategy=where).remote()
+        self._agents[order.node] = (actor, actor.run.remote(order.host, order.port, order.token))
+
+    def _listing(self) -> c.Listing:
+        found = [_found(node) for node in ray.nodes() if node["Alive"]]
+        return c.Listing([node for node in found if node.cores], get_node_ip_address(), dict(self._failures()))
+
+    def _failures(self) -> Any:
+        """Yield node id and reason of each agent that has ended with an error, once."""
+        for node, (_actor, ending) in list(self._agents.items()):
+            if not ray.wait([ending], timeout=0)[0]:
+                continue
+            del self._agents[node]
+            try:
+                ray.get(ending, timeout=1)
+            except Exception as error:  # whatever the agent raised, or Ray about its node
+                yield node, _last_line(error)
+
+
+def _found(node: Mapping[str, Any]) -> c.Found:
+    cores = int(node["Resources"].get("CPU", 0))
+    return c.Found(node["NodeID"], node["NodeName"], node["NodeManagerAddress"], cores)
+
+
+def _connect(address: str) -> None:
+    """Connect to a running cluster. Raises ServerFailed where there is none, ConfigError for another version."""
+    try:
+        _stay_on_loopback(address)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (RayError, RuntimeError, ConnectionError, ValueError, OSError) as error:
+        raise explained(address, error) from error
+
+
+def _stay_on_loopback(address: str) -> None:
+    """Have Ray take 127.0.0.1 as it is for a cluster that listens nowhere else: it would put this machine's address in
+    its place."""
+    found = services.get_ray_address_from_environment("auto", None) if address == "auto" else address
+    host, _, port = found.rpartition(":")
+    if host not in ("127.0.0.1", "localhost"):
+        return
+    try:
+        socket.create_connection((services.get_node_ip_address(), int(port)), timeout=_PROBE_S).close()
+    except OSError:
+        ray_constants.ENABLE_RAY_CLUSTER = False
+
+
+def explained(address: str, error: Exception) -> ConfigError | ServerFailed:
+    """Return the error for a cluster that cannot be joined, in words that say what to do."""
+    text = " ".join(str(error).split())
+    if "ersion mismatch" in text:
+        return ConfigError(f"the cluster {address} runs another version ({text}): install the same Ray and Python here")
+    if address == "auto":
+        return ServerFailed(
+            f"no Ray cluster runs on this machine ({text[:300]}): start one with "
+            "`ray start --head --node-ip-address=127.0.0.1`, or give the address of one"
+        )
+    return ServerFailed(f"the cluster at {address} cannot be joined: {text[:600]}")
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:400]
+
+
+def main(end: socket.socket) -> None:
+    """Serve until the parent hangs up."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    link = _Link()
+    try:
+        serve(end, _RECEIVES, link.answer)
+    finally:
+        with contextlib.suppress(Exception):
+            ray.shutdown()

@@ -1,0 +1,217 @@
+"""Remote node: the front's end of the connection to one agent."""
+
+import contextlib
+import itertools
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+import msgspec
+
+from engine import errors
+from engine.cluster import messages as c
+from engine.cluster.listener import Listener
+from engine.cluster.model_files import Have
+from engine.cluster.remote_worker import RemoteWorker
+from engine.errors import ConfigError, EngineError, WorkerDied
+from engine.process.channel import Channel, Message
+
+_FROM_AGENT: Any = c.FromAgent
+_HELLO_S = 60.0
+_START_S = 30.0
+ANSWER_S = 60.0
+
+
+class RemoteNode:
+    """A node with an agent: starts workers there, asks about its files, and notices its loss.
+
+    cores: those that it lends; free_bytes: available memory as last reported; silent_s: seconds since the agent was
+    heard, as `tick` counts them; loss: why it is lost, empty while it is not. on_lost is called once, from any thread.
+    """
+
+    def __init__(
+        self, found: c.Found, end: socket.socket, listener: Listener, on_lost: Callable[["RemoteNode"], object]
+    ) -> None:
+        """Wait for the agent's first message. Raises WorkerDied, ConfigError for an agent of another version."""
+        self.id, self.address = found.id, found.address
+        self.name = found.name if found.name != found.address else f"{found.address} ({found.id[:6]})"
+        self._listener, self._on_lost = listener, on_lost
+        self._channel = Channel(end, _FROM_AGENT)
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._workers: dict[int, RemoteWorker] = {}
+        self._endings: dict[int, str] = {}
+        self._asked: dict[int, tuple[Future[Any], Any]] = {}
+        self._numbers = itertools.count(1)
+        self.silent_s, self.loss = 0.0, ""
+        self.hello = self._greet()
+        self.free_bytes = self.hello.free_bytes
+        self.cores = min(found.cores, self.hello.cores)
+        threading.Thread(target=self._write, daemon=True).start()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _greet(self) -> c.Hello:
+        try:
+            hello = self._channel.receive_one(time.monotonic() + _HELLO_S)
+            self._channel.set_deadline(None)
+        except (EOFError, OSError, msgspec.MsgspecError) as error:
+            self._channel.socket.close()
+            raise WorkerDied(f"node {self.name}: its agent ended before it said what the node is ({error})") from error
+        if not isinstance(hello, c.Hello) or hello.protocol != c.PROTOCOL:
+            self._channel.socket.close()
+            raise ConfigError(f"node {self.name} has another version of Logitbench: install the same one there")
+        return hello
+
+    @property
+    def is_lost(self) -> bool:
+        """True once it can be used no more."""
+        return bool(self.loss)
+
+    def start_worker(self, program: str, build: str) -> RemoteWorker:
+        """Start a worker program and return it once it has dialled in. Raises WorkerDied."""
+        token, dialled = self._listener.expect()
+        number = next(self._numbers)
+        self.tell(c.StartWorker(number, token, program, build))
+        end = time.monotonic() + _START_S
+        try:
+            while True:
+                try:
+                    connection = dialled.result(0.1)
+                    break
+                except FutureTimeout:
+                    reason = self.loss or self._endings.pop(number, "")
+                    if reason or time.monotonic() > end:
+                        raise WorkerDied(
+                            f"node {self.name}: the worker {reason or f'did not dial in within {_START_S:g} s'}"
+                        ) from None
+        finally:
+            self._listener.forget(token)
+        worker = RemoteWorker(number, self.name, connection, self.tell)
+        with self._lock:
+            self._workers[number] = worker
+            ending, lost = self._endings.pop(number, ""), self.loss
+        if lost:
+            worker.lost(lost)
+        elif ending:
+            worker.ended(ending, "")
+        return worker
+
+    def ask(self, what: str, *values: Any) -> Any:
+        """Return the agent's answer to a question, see engine.cluster.questions.
+
+        Raises WorkerDied if the node is lost or does not answer in time, or the error that it reports.
+        """
+        try:
+            return self._asking(what, values, Any).result(ANSWER_S)
+        except FutureTimeout:
+            raise WorkerDied(
+                f"node {self.name} did not answer within {ANSWER_S:g} s: its disk or network hangs"
+            ) from None
+
+    def call(self, method: str, *arguments: Any) -> "Future[Have]":
+        """As engine.cluster.file_sending.FilesOfNode."""
+        return self._asking(method, arguments, Have | None)
+
+    def _asking(self, what: str, values: Sequence[Any], answers: Any) -> "Future[Any]":
+        """Ask, and return the future answer, of this type."""
+        number, future = next(self._numbers), Future[Any]()
+        with self._lock:
+            if self.loss:
+                future.set_exception(WorkerDied(f"node {self.name}: {self.loss}"))
+                return future
+            self._asked[number] = (future, answers)
+        self.tell(c.Ask(number, what, list(values)))
+        return future
+
+    def tell(self, message: Message) -> None:
+        """Queue a message for the agent; does not block."""
+        self._outbox.put(message)
+
+    def tick(self, elapsed_s: float) -> None:
+        """Count `elapsed_s` more seconds without a message, tell the agent that this program runs, and give the node up
+        after LOST_S."""
+        self.silent_s += elapsed_s
+        if self.silent_s > c.LOST_S:
+            self.lose(f"it was silent for {c.LOST_S:g} s")
+        else:
+            self.tell(c.StillHere())
+
+    def lose(self, reason: str) -> None:
+        """End the connection: every worker counts as lost with its node, every question as unanswered."""
+        with self._lock:
+            if self.loss:
+                return
+            self.loss = reason
+            workers, asked = list(self._workers.values()), list(self._asked.values())
+        self._outbox.put(None)
+        with contextlib.suppress(OSError):
+            self._channel.socket.shutdown(socket.SHUT_RDWR)
+        for future, _answers in asked:
+            _resolve(future, WorkerDied(f"node {self.name}: {reason}"))
+        self._on_lost(self)
+        for worker in workers:
+            worker.lost(reason)
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError):
+            while (message := self._outbox.get()) is not None:
+                self._channel.send(message)
+
+    def _listen(self) -> None:
+        reason = "its agent ended"
+        try:
+            while True:
+                for message in self._channel.receive():
+                    self._handle(message)
+                self.silent_s = 0.0
+        except msgspec.MsgspecError as error:
+            reason = f"its agent sent what is no message ({error})"
+        except (EOFError, OSError):
+            pass
+        self.lose(reason)
+        self._channel.socket.close()
+
+    def _handle(self, message: Any) -> None:
+        match message:
+            case c.Report():
+                self.free_bytes = message.free_bytes
+                for beat in message.beats:
+                    with self._lock:
+                        worker = self._workers.get(beat.worker)
+                    if worker is not None:
+                        worker.beat(beat)
+            case c.Ended():
+                with self._lock:
+                    worker = self._workers.pop(message.worker, None)
+                    if worker is None:
+                        self._endings[message.worker] = message.ending
+                if worker is not None:
+                    worker.ended(message.ending, message.log)
+            case c.Answer():
+                with self._lock:
+                    asked = self._asked.pop(message.number, None)
+                if asked is not None:
+                    _resolve(asked[0], _answer(message, asked[1]))
+
+
+def _answer(message: c.Answer, answers: Any) -> Any:
+    """Return what an agent answered, of this type, or the error that it reports."""
+    if message.error:
+        return getattr(errors, message.error, EngineError)(message.text)
+    try:
+        return msgspec.convert(message.value, answers)
+    except msgspec.MsgspecError as error:
+        return WorkerDied(f"the node answered with what is no answer ({error}): install the same Logitbench there")
+
+
+def _resolve(future: "Future[Any]", answer: Any) -> None:
+    with contextlib.suppress(InvalidStateError):  # lost at the same moment
+        if isinstance(answer, EngineError):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)

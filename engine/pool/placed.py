@@ -1,0 +1,251 @@
+"""Places of a pool's workers on the nodes of a cluster: which worker runs where, and where its replacement goes."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from engine.cluster.cluster import Cluster, cancelled
+from engine.cluster.file_sending import send_model
+from engine.cluster.messages import WAITED_S
+from engine.cluster.model_files import model_offer
+from engine.cluster.node_memory import check_fits_on
+from engine.cluster.remote_node import RemoteNode
+from engine.cluster.specs import ClusterSpec, spread
+from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
+from engine.models.gguf import ModelFile
+from engine.pool import messages as m
+from engine.pool.places import Started, order_for, program_of
+from engine.pool.worker_link import WorkerLink
+from engine.process.channel import Channel
+from engine.protocol import NodeInfo
+from engine.specs import PoolSpec
+
+NO_NODE_S = 30.0
+"""How long a pool without any worker waits for a node before it ends."""
+_LOOK_S = 0.5
+_COMPARED = ("llama", "ggml", "commit", "features")
+
+
+class OnNodes:
+    """Nodes of a cluster, with the workers of one pool.
+
+    A worker that ends is replaced on its node; one whose node is lost, on a node with cores to spare, or on its own
+    once that comes back. spec: with `instances` as the cluster's spec asks.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        asked: ClusterSpec,
+        file: ModelFile,
+        spec: PoolSpec,
+        build: str,
+        prefill_share: int,
+        on_progress: Callable[[float], object],
+    ) -> None:
+        """Decide the places, and check versions, files and memory of the nodes.
+
+        Raises ConfigError, ModelError, MemoryRefused, WorkerDied.
+        """
+        self._cluster, self._asked, self._file = cluster, asked, file
+        self._build, self._prefill_share = build, prefill_share
+        self._lock = threading.Lock()
+        nodes = cluster.nodes
+        counts = _counts(nodes, asked, spec.instances)
+        self.spec = replace(spec, instances=sum(counts.values()))
+        used = [node for node in nodes if counts[node.name]]
+        self._llama = self._llama_of(used[0])
+        self._check_alike(used)
+        self._places: dict[int, str] = dict(enumerate(name for name, num in counts.items() for _ in range(num)))
+        self._threads = {node.name: spec.threads or max(1, node.cores // counts[node.name]) for node in used}
+        self.threads = max(self._threads.values())
+        self._check_memory(used, counts)
+        self._on_progress, self._offer = on_progress, model_offer(file, self._tell)
+        self._paths: dict[str, str] = {}
+        self._sending = threading.Lock()
+        for node in used:
+            self._prepare(node)
+
+    def start(self, index: int) -> Started:
+        """Start a worker on its node, or on another one that has room; waits for one as long as others run.
+
+        Raises ModelError where no worker is left and no node comes, PoolClosed once the cluster is closed.
+        """
+        waited_from = time.monotonic()
+        while True:
+            node = self._place(index)
+            if node is not None:
+                try:
+                    return self._start_on(node, index)
+                except EngineError:
+                    if not node.is_lost:
+                        raise
+                    continue
+            if self._cluster.is_closed:
+                raise PoolClosed("the pool was closed before a node had room for its worker")
+            if self._runs_others(index):
+                waited_from = time.monotonic()
+            elif time.monotonic() - waited_from > NO_NODE_S:
+                raise ModelError(
+                    f"no node of the cluster {self._cluster.address} has room for a worker: start one again with "
+                    "`ray start`, and open the model again"
+                )
+            with self._cluster.changed:
+                self._cluster.changed.wait(_LOOK_S)
+
+    def close(self) -> None:
+        """Hang up on the cluster."""
+        self._cluster.close()
+
+    # nodes as seen from outside
+
+    def nodes(self, counts: Mapping[str, int]) -> list[NodeInfo]:
+        """Return the nodes; counts: workers that run on each, by name."""
+        return [_info(node, counts.get(node.name, 0), self._reason_against(node)) for node in self._cluster.nodes]
+
+    def add(self, name: str) -> int:
+        """Reserve a place on a node, the one with the most cores left where `name` is empty; return its index.
+
+        Raises ConfigError for an unknown node or one that may not be used, ModelError, MemoryRefused.
+        """
+        usable = [node for node in self._cluster.nodes if not self._reason_against(node)]
+        with self._lock:
+            counts = Counter(self._places.values())
+        candidates = [node for node in usable if node.name == name or not name]
+        if not candidates:
+            known = ", ".join(node.name for node in usable)
+            raise ConfigError(f"node {name!r}: is not one that can be used; these can: {known or 'none'}")
+        node = min(candidates, key=lambda one: (counts[one.name] + 1) / one.cores)
+        self._check_memory([node], {node.name: 1})
+        self._prepare(node)
+        with self._lock:
+            index = max(self._places, default=-1) + 1
+            self._places[index] = node.name
+        return index
+
+    def give_up(self, index: int) -> None:
+        """Release the place of a worker that has ended for good."""
+        with self._lock:
+            self._places.pop(index, None)
+
+    # places
+
+    def _place(self, index: int) -> RemoteNode | None:
+        """Return the node for a worker: its own, else another with cores to spare."""
+        nodes = [node for node in self._cluster.nodes if node.silent_s < WAITED_S and not self._reason_against(node)]
+        with self._lock:
+            own = self._places.get(index, "")
+            for node in nodes:
+                if node.name == own:
+                    return node
+            taken = Counter(self._places.values())
+            spare = {node.name: node.cores - taken[node.name] * self._threads_on(node) for node in nodes}
+            fitting = [node for node in nodes if spare[node.name] >= self._threads_on(node)]
+            best = max(fitting, key=lambda node: spare[node.name], default=None)
+            if best is not None:
+                self._places[index] = best.name
+            return best
+
+    def _runs_others(self, index: int) -> bool:
+        present = {node.name for node in self._cluster.nodes}
+        with self._lock:
+            return any(name in present for other, name in self._places.items() if other != index)
+
+    def _threads_on(self, node: RemoteNode) -> int:
+        return self._threads.get(node.name) or self.spec.threads or node.cores
+
+    def _start_on(self, node: RemoteNode, index: int) -> Started:
+        self._prepare(node)
+        order = order_for(self._paths[node.id], self.spec, self._threads_on(node), self._prefill_share)
+        worker = node.start_worker(program_of(self._file), self._build)
+        link = WorkerLink(Channel(worker.socket, m.ToPool), worker, worker.heartbeat)
+        return Started(order, link, node.name)
+
+    def _prepare(self, node: RemoteNode) -> None:
+        """Send the model to a node that does not have it. Raises ModelError, WorkerDied, PoolClosed."""
+        with self._sending:
+            if node.id not in self._paths:
+                self._paths[node.id] = send_model(self._offer, node, self._tell)
+
+    def _tell(self, share: float, _doing: str) -> None:
+        if self._cluster.is_closed:
+            raise cancelled()
+        self._on_progress(share)
+
+    # what a node must have
+
+    def _llama_of(self, node: RemoteNode) -> dict[str, str]:
+        llama: dict[str, str] = node.ask("about_llama", self._build) if self._build else node.hello.llama
+        if "error" in llama:
+            raise ConfigError(f"node {node.name}: {llama['error']}")
+        return llama
+
+    def _check_alike(self, nodes: list[RemoteNode]) -> None:
+        for node in nodes:
+            if reason := self._reason_against(node):
+                raise ConfigError(
+                    f"node {node.name} {reason}: the same request would give other digits there. Install the same "
+                    "Logitbench and llama.cpp on every node, or allow mixed nodes"
+                )
+
+    def _reason_against(self, node: RemoteNode) -> str:
+        """Return why a node may not be used beside the others, as a predicate; empty where it may."""
+        if self._asked.mixed or self._build:
+            return ""
+        for part in _COMPARED:
+            ours, theirs = self._llama.get(part, ""), node.hello.llama.get(part, "")
+            if ours != theirs:
+                return f"has another llama.cpp ({part}: {theirs or 'unknown'} instead of {ours or 'unknown'})"
+        return ""
+
+    def _check_memory(self, nodes: list[RemoteNode], counts: Mapping[str, int]) -> None:
+        """Raise MemoryRefused for a machine without enough memory for its workers; nodes of one address share it."""
+        by_machine: dict[str, list[RemoteNode]] = {}
+        for node in nodes:
+            by_machine.setdefault(node.address, []).append(node)
+        for here in by_machine.values():
+            spec = replace(self.spec, instances=sum(counts[node.name] for node in here))
+            check_fits_on(here[0].name, min(node.free_bytes for node in here), self._file, spec)
+
+
+def on_nodes(
+    asked: ClusterSpec,
+    file: ModelFile,
+    spec: PoolSpec,
+    build: str,
+    prefill_share: int,
+    on_progress: Callable[[float], object],
+    on_opening: Callable[[Callable[[], None]], object],
+) -> OnNodes:
+    """Connect to the cluster and decide the places; it is closed again if that fails. Raises EngineError."""
+    cluster = Cluster(asked.address, on_opening)
+    try:
+        return OnNodes(cluster, asked, file, spec, build, prefill_share, on_progress)
+    except BaseException as error:
+        is_cancelled = cluster.is_closed
+        cluster.close()
+        if is_cancelled:
+            raise cancelled() from error
+        raise
+
+
+def _counts(nodes: list[RemoteNode], asked: ClusterSpec, instances: int) -> dict[str, int]:
+    """Return the number of workers of each node, by name. Raises ConfigError for a name that no node has."""
+    if not asked.workers:
+        instances = instances if instances > 1 else len(nodes)
+        return dict(zip([node.name for node in nodes], spread(instances, [one.cores for one in nodes]), strict=True))
+    names = [node.name for node in nodes]
+    for name in asked.workers:
+        if name not in names:
+            raise ConfigError(f"workers: the cluster has no node {name!r}; it has {', '.join(names)}")
+    return {name: asked.workers.get(name, 0) for name in names}
+
+
+def _info(node: RemoteNode, num_workers: int, reason: str) -> NodeInfo:
+    hello = node.hello
+    return NodeInfo(
+        node.name, node.address, node.cores, hello.memory_bytes, node.free_bytes, hello.cpu, hello.llama, num_workers,
+        reason,
+    )  # fmt: skip

@@ -1,0 +1,68 @@
+"""Nodes without Ray: agents on threads of this process, and what a pool needs of a cluster of them."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from engine.cluster import messages as c
+from engine.cluster.agent import Agent
+from engine.cluster.listener import Listener
+from engine.cluster.remote_node import RemoteNode
+
+
+class ClusterHere:
+    """Stands for engine.cluster.cluster.Cluster, with an agent in this process for each name.
+
+    home: folder under which each node has its own.
+    """
+
+    address = "here"
+
+    def __init__(self, home: Path, *names: str) -> None:
+        self._home = home
+        self.changed, self.failures = threading.Condition(), dict[str, str]()
+        self._listener = Listener("127.0.0.1")
+        self.nodes: list[RemoteNode] = []
+        self.threads: list[threading.Thread] = []
+        self.is_closed = False
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str, cores: int = 1) -> RemoteNode:
+        """Start an agent."""
+        token, dialled = self._listener.expect()
+        agent = Agent(self._listener.host, self._listener.port, token, self._home / name)
+        thread = threading.Thread(target=agent.serve, daemon=True)
+        thread.start()
+        node = RemoteNode(
+            c.Found(f"id-{name}", name, "127.0.0.1", cores), dialled.result(60), self._listener, self._lost
+        )
+        with self.changed:
+            self.nodes.append(node)
+            self.threads.append(thread)
+            self.changed.notify_all()
+        return node
+
+    def _lost(self, node: RemoteNode) -> None:
+        with self.changed:
+            self.nodes.remove(node)
+            self.changed.notify_all()
+
+    def close(self) -> None:
+        """End every agent."""
+        self.is_closed = True
+        for node in list(self.nodes):
+            node.lose("the cluster was closed")
+        self._listener.close()
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive(), "an agent outlived its front"
+
+
+@contextlib.contextmanager
+def cluster_here(home: Path, *names: str) -> Iterator[Any]:
+    """A cluster of agents in this process."""
+    with contextlib.closing(ClusterHere(home, *names)) as cluster:
+        yield cluster

@@ -1,0 +1,179 @@
+"""Pools over the nodes of a real Ray cluster: tokens, losses of nodes, the front's own end, and addresses that fail."""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from engine.cluster.cluster import Cluster
+from engine.errors import ConfigError, EngineError, ServerFailed, WorkerDied
+from engine.jobs import Job
+from engine.pool.pool import Pool
+from engine.specs import Sampling
+from tests.processes import children_with, free_port
+from tests.ray_cluster import RayCluster, ray_cluster
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+PROMPT = "Once upon a time"
+SLOW_START_S = 180
+FRONT = """
+import sys
+from engine import Pool
+with Pool(sys.argv[1], cluster=sys.argv[2], threads=1, n_ctx=256) as pool:
+    jobs = [pool.submit("Once upon a time", max_tokens=200) for _ in range(8)]
+    print("runs", flush=True)
+    for job in jobs:
+        job.result()
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    with ray_cluster("a", "b", "c") as one:
+        yield one
+
+
+@pytest.fixture
+def spread_pool(cluster: RayCluster, story_model: Path) -> Iterator[Pool]:
+    """A pool with a worker on each of three nodes."""
+    with Pool(story_model, cluster=cluster.address, threads=1, parallel=4, n_ctx=256) as pool:
+        until(lambda: places(pool) == ["a", "b", "c"], "a node is missing", SLOW_START_S)
+        yield pool
+
+
+def places(pool: Pool) -> list[str]:
+    return sorted(worker.node for worker in pool.workers())
+
+
+def workers_of(cluster: RayCluster) -> list[psutil.Process]:
+    parents = [process for process in cluster.processes() if "_Agent" in name_of(process)]
+    return [child for parent in parents for child in children_with("engine.pool.worker", parent)]
+
+
+def agents_of(cluster: RayCluster) -> list[psutil.Process]:
+    return [process for process in cluster.processes() if "_Agent" in name_of(process)]
+
+
+def name_of(process: psutil.Process) -> str:
+    try:
+        return process.name()
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def test_a_cluster_gives_the_tokens_of_this_machine(spread_pool: Pool, pool: Pool) -> None:
+    asked = [(f"{PROMPT} {number}", Sampling(seed=number)) for number in range(12)]
+    here = [pool.submit(prompt, sampling, max_tokens=16, top_k=5) for prompt, sampling in asked]
+    there = [spread_pool.submit(prompt, sampling, max_tokens=16, top_k=5) for prompt, sampling in asked]
+    for one, other in zip(here, there, strict=True):
+        assert [step.id for step in one.result(120).steps] == [step.id for step in other.result(120).steps]
+    assert {node.name for node in spread_pool.nodes()} == {"a", "b", "c"}
+
+
+def test_jobs_survive_or_name_the_node_that_was_killed(cluster: RayCluster, spread_pool: Pool) -> None:
+    before = {process.pid for process in workers_of(cluster)}
+    jobs = [spread_pool.submit(f"{number}: {PROMPT}", max_tokens=120) for number in range(24)]
+    until(lambda: sum(len(job.steps) > 0 for job in jobs) >= 6, "no tokens come")
+    cluster.kill("b")
+    errors = [error for job in jobs if (error := ended(job)) is not None]
+    assert all("node b" in str(error) for error in errors), errors
+    assert len(errors) <= 5  # those that the worker of b had, and that had tokens
+    until(lambda: len([one for one in workers_of(cluster) if one.pid in before]) <= 2, "an orphan is left")
+    assert places(spread_pool) == ["a", "c"]
+    assert spread_pool.submit(PROMPT, max_tokens=4).result(120).text
+    cluster.add("b")
+    until(lambda: places(spread_pool) == ["a", "b", "c"], "the node that came back is not used", SLOW_START_S)
+
+
+def test_an_agent_that_is_killed_takes_its_worker_along_and_comes_back(cluster: RayCluster, spread_pool: Pool) -> None:
+    agent = agents_of(cluster)[0]
+    worker = children_with("engine.pool.worker", agent)[0]
+    agent.kill()
+    until(lambda: not worker.is_running(), "the worker outlived its agent")
+    assert spread_pool.submit(PROMPT, max_tokens=4).result(120).text
+    until(lambda: places(spread_pool) == ["a", "b", "c"], "its node is not used again", SLOW_START_S)
+
+
+def test_a_closed_pool_leaves_no_process_on_its_nodes(cluster: RayCluster, story_model: Path) -> None:
+    with Pool(story_model, cluster=cluster.address, threads=1, n_ctx=256) as pool:
+        pool.submit(PROMPT, max_tokens=200)
+        assert workers_of(cluster)
+    until(lambda: not workers_of(cluster) and not agents_of(cluster), "a process of the closed pool stays")
+
+
+def test_a_killed_front_leaves_no_process_on_its_nodes(cluster: RayCluster, story_model: Path) -> None:
+    front = subprocess.Popen(
+        [sys.executable, "-c", FRONT, str(story_model), cluster.address],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with front:
+        assert front.stdout is not None and front.stdout.readline() == "runs\n"
+        assert workers_of(cluster)
+        front.send_signal(signal.SIGKILL)
+    until(lambda: not workers_of(cluster) and not agents_of(cluster), "a process of the killed front stays")
+
+
+def test_the_command_line_generates_on_a_cluster(cluster: RayCluster, story_model: Path) -> None:
+    words = [
+        "generate",
+        "--prompt",
+        PROMPT,
+        "--max-tokens",
+        "8",
+        "--seed",
+        "1",
+        "--no-keep",
+        "--model",
+        str(story_model),
+    ]
+    alone, spread = (
+        subprocess.run(
+            [sys.executable, "-m", "engine", *words, *more], capture_output=True, text=True, check=True, timeout=300
+        ).stdout
+        for more in ([], ["--cluster", cluster.address])
+    )
+    assert alone == spread != ""
+
+
+def test_a_cluster_that_does_not_exist_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ServerFailed, match=r"no Ray cluster answers at .*ray start --head"):
+        Cluster(f"127.0.0.1:{free_port()}")
+    for address in ("nowhere", "127.0.0.1:port", "127.0.0.1:99999"):
+        with pytest.raises(ConfigError, match="HOST:PORT"):
+            Cluster(address)
+
+
+def test_without_ray_one_sentence_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
+    with pytest.raises(ConfigError, match=r"requirements-ray.txt.*logitbench\[cluster\]"):
+        Cluster("auto")
+
+
+def test_another_version_of_ray_is_said_so() -> None:
+    program = (
+        "from engine.cluster.nodes import explained; "
+        "print(explained('10.0.0.1:6379', RuntimeError('Version mismatch: The cluster was started with: Ray: 2.9.0')))"
+    )
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    assert "runs another version" in told.stdout and "install the same Ray and Python" in told.stdout
+
+
+def ended(job: Job) -> EngineError | None:
+    try:
+        job.result(120)
+    except WorkerDied as error:
+        return error
+    return None

@@ -1,0 +1,113 @@
+"""A Ray cluster of this machine for tests: several nodes, each of which can be killed and started again.
+
+It runs in a program of its own, since Ray starts threads, takes signals and warns. Nothing of it is left at the end.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Self
+
+import psutil
+
+from tests.waiting import until
+
+_NODE = {"include_dashboard": False, "node_ip_address": "127.0.0.1"}
+
+
+class RayCluster:
+    """A cluster with a head that lends no cores, and nodes of one core; `address` is where it listens."""
+
+    def __init__(self) -> None:
+        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+        self._program = subprocess.Popen(
+            [sys.executable, "-m", "tests.ray_cluster"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+        self.address = self._answer()
+
+    def _tell(self, *words: str) -> str:
+        assert self._program.stdin is not None
+        print(*words, file=self._program.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self) -> str:
+        assert self._program.stdout is not None
+        for line in self._program.stdout:
+            if line.startswith("> "):
+                return line[2:].strip()
+        raise AssertionError("the program that runs the cluster ended")
+
+    def add(self, name: str) -> int:
+        """Start a node; return the process id of its raylet."""
+        return int(self._tell("add", name))
+
+    def kill(self, name: str) -> None:
+        """Kill a node (SIGKILL); does not wait for its processes."""
+        self._tell("kill", name)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the processes of all nodes, with the workers there."""
+        return psutil.Process(self._program.pid).children(recursive=True)
+
+    def close(self) -> None:
+        """End every process of the cluster."""
+        left = self.processes() if self._program.poll() is None else []
+        assert self._program.stdin is not None and self._program.stdout is not None
+        self._program.stdin.close()
+        try:
+            self._program.wait(30)
+        except subprocess.TimeoutExpired:
+            self._program.kill()
+            self._program.wait()
+        self._program.stdout.close()
+        for process in left:
+            if process.is_running():
+                process.kill()
+        until(lambda: not any(process.is_running() for process in left), "processes of the cluster stay")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+@contextmanager
+def ray_cluster(*names: str) -> Iterator[RayCluster]:
+    """A cluster with a node of each name."""
+    with RayCluster() as cluster:
+        for name in names:
+            cluster.add(name)
+        yield cluster
+
+
+def main() -> None:
+    """Run a cluster, and do what standard input says, until that ends."""
+    from ray.cluster_utils import Cluster  # this program alone imports it
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cluster: Any = Cluster(initialize_head=True, head_node_args={**_NODE, "num_cpus": 0, "node_name": "head"})
+    nodes = {}
+    print(">", cluster.address, flush=True)
+    for line in sys.stdin:
+        match line.split():
+            case ["add", name]:
+                node = nodes[name] = cluster.add_node(**_NODE, num_cpus=1, node_name=name)
+                print(">", node.all_processes["raylet"][0].process.pid, flush=True)
+            case ["kill", name]:
+                cluster.remove_node(nodes.pop(name), allow_graceful=False)
+                print(">", flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()

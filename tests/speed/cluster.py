@@ -1,0 +1,164 @@
+"""Two nodes of one core against one pool of two instances; what a message costs the front; nodes that are killed."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import psutil
+
+from engine import Pool
+from engine.errors import WorkerDied
+from engine.models.library import embedded_model
+from engine.pool.job_queue import JobQueue
+from tests.ray_cluster import RayCluster, ray_cluster
+from tests.speed.common import (
+    N_CTX,
+    NUM_TOKENS,
+    Row,
+    at_least,
+    at_most,
+    interleaved,
+    model,
+    prompts,
+    ratio,
+    run,
+    sampling,
+    token_times,
+    warm,
+)
+from tests.waiting import until
+
+ROUNDS = 6
+SHAPE = "llama-1.1b-32k"
+STREAMS, NUM_KILLS = 32, 20
+START_S, ANSWER_S, HUNG_S = 180.0, 5.0, 60.0
+IDLE_S = 5.0
+
+
+def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
+    """A row for each goal, and one for what Ray costs while nothing runs."""
+    path = model(shape)
+    with ray_cluster("a", "b") as cluster:
+        rows = [idle_cpu(cluster), *against_one_pool(path, cluster, num_rounds)]
+    with ray_cluster("a", "b", "c") as cluster:
+        return [*rows, *kills(cluster)]
+
+
+def against_one_pool(path: str, cluster: RayCluster, num_rounds: int) -> list[Row]:
+    """Tokens a second of 32 streams end to end, the latency of a token, and the front's processor time a message."""
+    each = {"threads": 1, "parallel": STREAMS // 2, "n_ctx": N_CTX, "share_weights": False}
+    cpu: dict[str, list[float]] = {"spread": [], "one": []}
+    with ExitStack() as opened:
+        spread = opened.enter_context(warm(Pool(path, cluster=cluster.address, **each)))
+        one = opened.enter_context(warm(Pool(path, instances=2, **each)))
+        given = prompts(STREAMS, most=len(one.vocabulary))
+        num_messages = opened.enter_context(counted_messages())
+
+        def streams(name: str, pool: Pool) -> float:
+            before = num_messages[0]
+            done = run(pool, given, top_k=10, max_tokens=NUM_TOKENS // 2)
+            cpu[name].append(1e6 * done.parent_cpu_s / (num_messages[0] - before))
+            return done.per_s
+
+        found = interleaved(num_rounds, spread=lambda: streams("spread", spread), one=lambda: streams("one", one))
+        late = interleaved(
+            num_rounds, spread=lambda: latency_ms(spread, given[0]), one=lambda: latency_ms(one, given[0])
+        )
+    speed = ratio(found["spread"], found["one"])
+    beside = f"{np.mean(found['spread']):.1f} against {np.mean(found['one']):.1f} tokens a second"
+    added = float(np.median(late["spread"]) - np.median(late["one"]))
+    return [
+        at_least("two nodes of one core, 32 streams, against one pool of two instances", speed.value, 0.95,
+                 f"{speed}; {beside}"),
+        at_most("latency of a token that a node adds, p95", added, 1.0,
+                f"{np.median(late['spread']):.2f} ms against {np.median(late['one']):.2f}", "ms"),
+        at_most("processor time of the front a message of a node", float(np.median(cpu["spread"])), 150,
+                f"{np.median(cpu['one']):.0f} µs for workers of this machine", "µs"),
+    ]  # fmt: skip
+
+
+@contextmanager
+def counted_messages() -> Iterator[list[int]]:
+    """Count the messages with tokens that reach this process, in the first number of the list."""
+    num, given = [0], JobQueue.on_decoded
+
+    def counted(self: JobQueue, *arguments: Any) -> None:
+        num[0] += 1
+        given(self, *arguments)
+
+    JobQueue.on_decoded = counted  # type: ignore[method-assign]
+    try:
+        yield num
+    finally:
+        JobQueue.on_decoded = given  # type: ignore[method-assign]
+
+
+def latency_ms(pool: Pool, ids: list[int]) -> float:
+    """95th percentile of the time from when a token is decoded until a reader of the only stream has it."""
+    job = pool.submit(ids, sampling(pool), max_tokens=NUM_TOKENS, top_k=10, reuse_prefix=False)
+    seen = []
+    for _step in job:
+        seen.append(time.monotonic())
+    job.result()
+    return float(1e3 * np.percentile(np.array(seen) - token_times(job), 95))
+
+
+def idle_cpu(cluster: RayCluster) -> Row:
+    """Processor time of all of Ray's processes while nothing runs."""
+    processes = cluster.processes()
+    began, before = time.monotonic(), cpu_s(processes)
+    time.sleep(IDLE_S)
+    used = (cpu_s(processes) - before) / (time.monotonic() - began)
+    return Row("Ray's processes for two nodes and a head, idle", 100 * used, "% of a core")
+
+
+def cpu_s(processes: list[psutil.Process]) -> float:
+    """Processor seconds of those that still run."""
+    total = 0.0
+    for process in processes:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def kills(cluster: RayCluster) -> list[Row]:
+    """Kill one of three nodes under load, again and again."""
+    num_hung = num_orphans = num_named = num_retried = 0
+    slowest_s = 0.0
+    with warm(Pool(embedded_model(), cluster=cluster.address, threads=1, parallel=8, n_ctx=N_CTX)) as pool:
+        given = prompts(48, most=len(pool.vocabulary))
+        for number in range(NUM_KILLS):
+            until(lambda: len(pool.workers()) == 3, "a node did not come back", START_S)
+            name = "abc"[number % 3]
+            worker = next(one.pid for one in pool.workers() if one.node == name)
+            jobs = [pool.submit(ids, sampling(pool), max_tokens=160) for ids in given]
+            until(lambda jobs=jobs: sum(len(job.steps) > 0 for job in jobs) >= 12, "no tokens come")
+            victims = pool._jobs.of(next(one for one in pool._group.alive if one.node == name))
+            killed_at = time.monotonic()
+            cluster.kill(name)
+            for job in victims:
+                until(lambda job=job: job.done() or job.is_retried, "a job hangs", HUNG_S)
+            slowest_s = max(slowest_s, time.monotonic() - killed_at)
+            for job in jobs:
+                try:
+                    job.result(HUNG_S)
+                    num_retried += job.is_retried
+                except WorkerDied as error:
+                    num_named += f"node {name}" in str(error)
+                except TimeoutError:
+                    num_hung += 1
+            num_orphans += psutil.pid_exists(worker) and psutil.Process(worker).status() != psutil.STATUS_ZOMBIE
+            cluster.add(name)
+            print(f"  kill {number + 1} of {NUM_KILLS}", end="\r", file=sys.stderr, flush=True)
+    beside = f"{num_named} jobs ended with the node's name, {num_retried} went on elsewhere"
+    return [
+        at_most(f"slowest answer of a killed node's jobs, {NUM_KILLS} kills", slowest_s, ANSWER_S, beside, "s"),
+        at_most("jobs that hung", num_hung, 0, unit="jobs"),
+        at_most("workers that outlived their node", num_orphans, 0, unit="workers"),
+    ]
