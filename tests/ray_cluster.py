@@ -7,12 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 import psutil
 
+from engine.settings import PREFIX
 from tests.waiting import until
 
 _NODE = {"include_dashboard": False, "node_ip_address": "127.0.0.1"}
@@ -22,7 +24,8 @@ class RayCluster:
     """A cluster with a head that lends no cores, and nodes of one core; `address` is where it listens."""
 
     def __init__(self) -> None:
-        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+        self._home = tempfile.TemporaryDirectory(prefix="ray-cluster-")
+        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", PREFIX + "HOME": self._home.name}
         self._program = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_cluster"],
             stdin=subprocess.PIPE,
@@ -69,6 +72,7 @@ class RayCluster:
             self._program.kill()
             self._program.wait()
         self._program.stdout.close()
+        self._home.cleanup()
         for process in left:
             if process.is_running():
                 process.kill()

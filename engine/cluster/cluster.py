@@ -27,7 +27,9 @@ EXTRA = (
 TICK_S = 0.5
 LIST_S = 2.0
 """How often the cluster is asked for its nodes; one that comes back is used again."""
-_CONNECT_S, _LIST_S, _AGENT_S, _REACH_S = 90.0, 20.0, 90.0, 5.0
+_CONNECT_S, _AGENT_S, _REACH_S = 90.0, 90.0, 5.0
+_ASK_S = 60.0
+"""Longest wait for Ray's answer, which a network that stalls for less than c.LOST_S must not exceed."""
 
 
 class Cluster:
@@ -113,7 +115,7 @@ class Cluster:
             self._ray = Program("engine.cluster.nodes", does="speaks to the Ray cluster", answers=c.Listing | None)
             listing = self._ray.ask(c.Connect(self.address), _CONNECT_S, self.address)
         else:
-            listing = self._ray.ask(c.ListNodes(), _LIST_S, self.address)
+            listing = self._ray.ask(c.ListNodes(), _ASK_S, self.address)
         return listing
 
     def _watch(self) -> None:
@@ -169,7 +171,7 @@ class Cluster:
         assert listener is not None and ray is not None
         token, dialled = listener.expect()
         try:
-            ray.ask(c.StartAgent(found.id, listener.host, listener.port, token), _LIST_S)
+            ray.ask(c.StartAgent(found.id, listener.host, listener.port, token), _ASK_S)
             return RemoteNode(found, _awaited(dialled, self._is_over), listener, self._on_lost)
         finally:
             listener.forget(token)

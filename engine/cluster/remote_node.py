@@ -59,9 +59,11 @@ class RemoteNode:
         try:
             hello = self._channel.receive_one(time.monotonic() + _HELLO_S)
             self._channel.set_deadline(None)
-        except (EOFError, OSError, msgspec.MsgspecError) as error:
+        except (EOFError, OSError) as error:
             self._channel.socket.close()
             raise WorkerDied(f"node {self.name}: its agent ended before it said what the node is ({error})") from error
+        except msgspec.MsgspecError:
+            hello = None
         if not isinstance(hello, c.Hello) or hello.protocol != c.PROTOCOL:
             self._channel.socket.close()
             raise ConfigError(f"node {self.name} has another version of Logitbench: install the same one there")

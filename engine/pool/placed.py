@@ -62,7 +62,8 @@ class OnNodes:
         self._threads = {node.name: spec.threads or max(1, node.cores // counts[node.name]) for node in used}
         self.threads = max(self._threads.values())
         self._check_memory(used, counts)
-        self._on_progress, self._offer = on_progress, model_offer(file, self._tell)
+        self._on_progress = on_progress
+        self._offer = model_offer(file, self._tell)
         self._paths: dict[str, str] = {}
         self._sending = threading.Lock()
         for node in used:
@@ -165,6 +166,8 @@ class OnNodes:
 
     def _prepare(self, node: RemoteNode) -> None:
         """Send the model to a node that does not have it. Raises ModelError, WorkerDied, PoolClosed."""
+        if node.id in self._paths:
+            return
         with self._sending:
             if node.id not in self._paths:
                 self._paths[node.id] = send_model(self._offer, node, self._tell)

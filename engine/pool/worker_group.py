@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from engine.delivery import check_may_wait, listening
-from engine.errors import JobTimeout, PoolClosed, WorkerDied
+from engine.errors import JobTimeout, ModelError, PoolClosed, WorkerDied
 from engine.owner import OwnerProcess
 from engine.pool import messages as m
 from engine.pool.places import Places
@@ -112,7 +112,26 @@ class WorkerGroup:
         self.close()
 
     def start(self, index: int) -> None:
-        """Start one worker, or replace a dead one; returns when it is ready. Raises ModelError."""
+        """Start one worker, or replace a dead one; returns when it is ready. Raises ModelError.
+
+        Where it ends with its machine meanwhile, another place is looked for.
+        """
+        worker = self._started(index)
+        while not self.is_closed:
+            try:
+                worker.start()
+                break
+            except ModelError:
+                if self.is_closed or not worker.is_machine_lost:
+                    raise
+                worker = self._started(index)
+        if self.is_closed:
+            worker.close(patience_s=0.0)
+            return
+        threading.Thread(target=_listen, args=(self._owner, worker, index), daemon=True).start()
+
+    def _started(self, index: int) -> WorkerProcess:
+        """Start the program of a worker, which has loaded nothing yet."""
         fractions, on_progress = self._fractions, self._on_progress
 
         def progress(fraction: float) -> None:
@@ -122,12 +141,7 @@ class WorkerGroup:
         started = self._places.start(index)
         worker = WorkerProcess(started.order, progress, started.link, started.node)
         self._workers[index] = worker
-        if not self.is_closed:
-            worker.start()
-        if self.is_closed:
-            worker.close(patience_s=0.0)
-            return
-        threading.Thread(target=_listen, args=(self._owner, worker, index), daemon=True).start()
+        return worker
 
     def add(self, index: int) -> None:
         """Start one more worker in a place of this index; returns when it is ready. Raises EngineError."""

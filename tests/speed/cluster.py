@@ -4,15 +4,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 import psutil
 
-from engine import Pool
+from engine import Job, Pool
 from engine.errors import WorkerDied
 from engine.models.library import embedded_model
+from engine.pool import messages as m
 from engine.pool.job_queue import JobQueue
+from engine.pool.worker_process import WorkerProcess
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.speed.common import (
     N_CTX,
@@ -49,7 +52,7 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
 
 def against_one_pool(path: str, cluster: RayCluster, num_rounds: int) -> list[Row]:
     """Tokens a second of 32 streams end to end, the latency of a token, and the front's processor time a message."""
-    each = {"threads": 1, "parallel": STREAMS // 2, "n_ctx": N_CTX, "share_weights": False}
+    each: dict[str, Any] = {"threads": 1, "parallel": STREAMS // 2, "n_ctx": N_CTX, "share_weights": False}
     cpu: dict[str, list[float]] = {"spread": [], "one": []}
     with ExitStack() as opened:
         spread = opened.enter_context(warm(Pool(path, cluster=cluster.address, **each)))
@@ -85,9 +88,9 @@ def counted_messages() -> Iterator[list[int]]:
     """Count the messages with tokens that reach this process, in the first number of the list."""
     num, given = [0], JobQueue.on_decoded
 
-    def counted(self: JobQueue, *arguments: Any) -> None:
+    def counted(self: JobQueue, worker: WorkerProcess, message: m.Decoded) -> None:
         num[0] += 1
-        given(self, *arguments)
+        given(self, worker, message)
 
     JobQueue.on_decoded = counted  # type: ignore[method-assign]
     try:
@@ -127,6 +130,15 @@ def cpu_s(processes: list[psutil.Process]) -> float:
     return total
 
 
+def _have_begun(jobs: list[Job]) -> bool:
+    return sum(len(job.steps) > 0 for job in jobs) >= 12
+
+
+def _is_answered(job: Job) -> bool:
+    """Return whether a job has ended, or waits again after its worker was lost."""
+    return job.done() or job.is_retried
+
+
 def kills(cluster: RayCluster) -> list[Row]:
     """Kill one of three nodes under load, again and again."""
     num_hung = num_orphans = num_named = num_retried = 0
@@ -138,12 +150,12 @@ def kills(cluster: RayCluster) -> list[Row]:
             name = "abc"[number % 3]
             worker = next(one.pid for one in pool.workers() if one.node == name)
             jobs = [pool.submit(ids, sampling(pool), max_tokens=160) for ids in given]
-            until(lambda jobs=jobs: sum(len(job.steps) > 0 for job in jobs) >= 12, "no tokens come")
+            until(partial(_have_begun, jobs), "no tokens come")
             victims = pool._jobs.of(next(one for one in pool._group.alive if one.node == name))
             killed_at = time.monotonic()
             cluster.kill(name)
             for job in victims:
-                until(lambda job=job: job.done() or job.is_retried, "a job hangs", HUNG_S)
+                until(partial(_is_answered, job), "a job hangs", HUNG_S)
             slowest_s = max(slowest_s, time.monotonic() - killed_at)
             for job in jobs:
                 try:
