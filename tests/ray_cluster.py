@@ -109,7 +109,7 @@ def main() -> None:
                 print(">", node.all_processes["raylet"][0].process.pid, flush=True)
             case ["kill", name]:
                 cluster.remove_node(nodes.pop(name), allow_graceful=False)
-                print(">", flush=True)
+                print(">", name, flush=True)
     cluster.shutdown()
 
 

@@ -157,6 +157,9 @@ class Cluster:
             node = self._dialled(found)
         except (EngineError, OSError) as error:
             self.failures[found.name] = str(error)
+        except Exception as defect:  # the node would else never be tried again
+            _log.exception("the agent of node %s could not be started", found.name)
+            self.failures[found.name] = repr(defect)
         with self.changed:
             self._starting.discard(found.id)
             if node is not None and not node.is_lost and not self.is_closed:
