@@ -25,8 +25,8 @@ from engine.settings import Settings
 
 SAMPLES = "samples"
 _METAVARS = {
-    "layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "engine": "NAME", "backend": "NAME",
-    "path": "PATH",
+    "layout": "I×T", "whole": "N", "real": "X", "switch": "on|off", "choice": "NAME", "engine": "NAME",
+    "backend": "NAME", "path": "PATH",
 }  # fmt: skip
 EMBEDDING: Question = "embedding"
 _EMBEDDING_ONLY = tuple(axis for axis in EMBEDDING_AXES if axis.name not in {each.name for each in AXES})
