@@ -22,7 +22,7 @@ def plain(text: str, limit: int | None = None) -> str:
 
 def visible(text: str) -> str:
     """Return one line of text for places without Markdown: as `plain`, with nothing escaped."""
-    return "".join(map(_seen, text))
+    return text if text.isprintable() else "".join(map(_seen, text))
 
 
 def escaped_html(text: str) -> str:

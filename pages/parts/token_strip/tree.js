@@ -2,6 +2,7 @@
 
 const FOLDED = "logitbench.tree.folded";
 const MOST_LEVELS = 12;
+const ROWS_OF_GROUP = 40;
 
 function foldedKeys() {
   try {
@@ -24,7 +25,7 @@ class Tree {
     this.root.append(this.title, this.note, this.head, this.list);
     this.folded = foldedKeys();
     this.drawn = null;
-    this.list.addEventListener("click", (event) => !event.target.closest("button") && this.open(event.target.closest(".row")));
+    this.list.addEventListener("click", (event) => this.click(event));
     this.list.addEventListener("keydown", (event) => this.press(event));
     for (const near of ["pointerover", "focusin"]) {
       this.list.addEventListener(near, (event) => this.offer(event.target.closest(".row")));
@@ -45,7 +46,8 @@ class Tree {
     this.root.title = data.help;
     this.head.replaceChildren(...data.heads.map(([name, text]) => element("span", name, text)));
     this.rows = data.rows.map((row, index) => this.make(row, index));
-    this.list.replaceChildren(...this.rows);
+    if (!matchMedia("(hover: hover)").matches) this.rows.forEach((row) => this.offer(row));
+    this.list.replaceChildren(...this.groups());
     this.showFolds();
     this.focusable(Math.max(data.rows.findIndex((row) => row.is_open), 0), hadFocus);
   }
@@ -62,11 +64,21 @@ class Tree {
     made.classList.toggle("passed", row.is_passed);
     made.style.setProperty("--level", Math.min(row.depth, MOST_LEVELS));
     const text = element("span", "label");
-    text.append(this.fold(row, index), ...this.marks(row), this.text(row));
-    const actions = element("span", "actions");
-    made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)), actions);
-    if (!matchMedia("(hover: hover)").matches) this.offer(made);
+    text.append(element("span", this.hasBelow(index) ? "fold" : "fold none", "▾"), ...this.marks(row), this.text(row));
+    made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)));
     return made;
+  }
+
+  /** The rows in groups, of which the browser lays out those near what is seen; one by one, a thousand rows cost it more. */
+  groups() {
+    const groups = [];
+    for (let at = 0; at < this.rows.length; at += ROWS_OF_GROUP) {
+      const group = element("div", "group");
+      group.setAttribute("role", "none");
+      group.append(...this.rows.slice(at, at + ROWS_OF_GROUP));
+      groups.push(group);
+    }
+    return groups;
   }
 
   text(row) {
@@ -84,16 +96,8 @@ class Tree {
     return [row.name, row.text, ...figures].filter(Boolean).join(", ");
   }
 
-  fold(row, index) {
-    const has = this.data.rows[index + 1]?.parent === index;
-    const sign = element("span", has ? "fold" : "fold none", "▾");
-    if (has) {
-      sign.onclick = (event) => {
-        event.stopPropagation();
-        this.toggle(index);
-      };
-    }
-    return sign;
+  hasBelow(index) {
+    return this.data.rows[index + 1]?.parent === index;
   }
 
   marks(row) {
@@ -106,8 +110,8 @@ class Tree {
 
   /** Give a row its buttons, once a pointer or the focus is there: a large tree has thousands. */
   offer(made) {
-    const cell = made?.querySelector(".actions");
-    if (!cell || cell.childElementCount || !this.data.can_mark) return;
+    if (!made || !this.data.can_mark || made.querySelector(".actions")) return;
+    const cell = element("span", "actions");
     const { index } = made;
     const row = this.data.rows[index];
     if (row.ends) {
@@ -119,6 +123,7 @@ class Tree {
     const what = row.num_trials > 1 ? `Delete ${row.num_trials} trials (Delete)` : "Delete (Delete)";
     cell.append(iconButton(what, "×", () => this.remove(index)));
     for (const each of cell.children) each.tabIndex = -1;
+    made.append(cell);
   }
 
   // What a reader does.
@@ -127,8 +132,15 @@ class Tree {
     this.onActed(message);
   }
 
+  click({ target }) {
+    const row = target.closest(".row");
+    if (!row || target.closest("button")) return;
+    if (target.closest(".fold:not(.none)")) this.toggle(row.index);
+    else this.open(row);
+  }
+
   open(row) {
-    if (row) this.ask({ action: "open", key: this.data.rows[row.index].key });
+    this.ask({ action: "open", key: this.data.rows[row.index].key });
   }
 
   star(index) {
@@ -184,10 +196,13 @@ class Tree {
       const isFolded = this.folded.has(row.key);
       isHidden[index] = row.parent !== null && (isHidden[row.parent] || this.folded.has(this.data.rows[row.parent].key));
       this.rows[index].hidden = isHidden[index];
-      const has = this.data.rows[index + 1]?.parent === index;
+      const has = this.hasBelow(index);
       this.rows[index].classList.toggle("folded", has && isFolded);
       if (has) this.rows[index].ariaExpanded = String(!isFolded);
     });
+    for (const group of this.list.children) {
+      group.style.setProperty("--rows", [...group.children].filter((row) => !row.hidden).length);
+    }
   }
 
   // Keyboard: one row has the focus.
