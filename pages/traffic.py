@@ -10,7 +10,10 @@ bench = current()
 api = server_of(bench)
 st.title("Traffic", anchor=False)
 server_bar.show(api)
-if api.traffic.num_calls or api.port is not None:
+if api.traffic.num_calls:
     call_table.show(api.traffic, call_filter.show(api.traffic))
     call_view.show(bench, api)
     clients_view.show(api.traffic)
+elif api.port is not None:
+    call_table.show(api.traffic, call_filter.Wanted())
+    server_bar.first_call(api)

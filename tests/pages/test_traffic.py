@@ -56,6 +56,17 @@ def test_one_button_starts_the_api_and_the_lines_reach_it(api: ApiServer) -> Non
     assert at.button(key="traffic_start")
 
 
+def test_until_the_first_call_the_lines_stand_open_and_then_the_calls_do(api: ApiServer) -> None:
+    api.start(0)
+    at = page(state="failed")
+    assert [one.value for one in at.main.subheader] == ["Point a program here"]
+    assert not at.main.expander and not at.main.text_input  # nothing is there to be searched
+    ask(api, b'{"prompt": "Once upon", "max_tokens": 2}')
+    at = page()
+    assert not at.main.subheader and len(at.main.code) == 3
+    assert [one.label for one in at.main.expander] == ["By client"] and at.main.text_input
+
+
 def test_a_port_that_is_taken_is_said_on_the_page(api: ApiServer, bench: Workbench) -> None:
     other = ApiServer(bench)
     other.start(0)

@@ -8,6 +8,7 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 PORT_KEY, FAILURE = "traffic_port", "traffic_failure"
+POINT = "Point a program here"
 
 
 def show(api: ApiServer) -> None:
@@ -37,16 +38,27 @@ def _stopped(api: ApiServer) -> None:
 def _running(api: ApiServer) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.caption(plain(f"Answers at http://127.0.0.1:{api.port}/v1"), width="stretch")
-        with st.popover("Point a program here", icon=":material/link:", key="traffic_lines"):
-            variables, in_python, in_shell = api.lines
-            st.caption("Environment variables, which most programs read")
-            st.code(variables, language="bash", wrap_lines=True)
-            st.caption("OpenAI's Python client")
-            st.code(in_python, language="python", wrap_lines=True)
-            st.caption("curl")
-            st.code(in_shell, language="bash", wrap_lines=True)
+        if api.traffic.num_calls:
+            with st.popover(POINT, icon=":material/link:", key="traffic_lines"):
+                _lines(api)
         st.button("Stop", icon=":material/stop:", type="tertiary", key="traffic_stop", on_click=api.stop,
                   help="End the calls in progress and close the port")  # fmt: skip
+
+
+def first_call(api: ApiServer) -> None:
+    """Draw the lines that point a program here, open: until the first call they are what is needed."""
+    st.subheader(POINT, anchor=False)
+    _lines(api)
+
+
+def _lines(api: ApiServer) -> None:
+    variables, in_python, in_shell = api.lines
+    st.caption("Environment variables, which most programs read")
+    st.code(variables, language="bash", wrap_lines=True)
+    st.caption("OpenAI's Python client")
+    st.code(in_python, language="python", wrap_lines=True)
+    st.caption("curl")
+    st.code(in_shell, language="bash", wrap_lines=True)
 
 
 def _start(api: ApiServer) -> None:
