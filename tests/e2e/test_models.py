@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from engine.models import embedded_model, read_model
 from engine.models.synthetic import write_synthetic
-from tests.e2e.conftest import RUN, Server, choose_row, has_room_for_its_buttons, is_settled, running
+from tests.e2e.conftest import RUN, Server, click_in_row, has_room_for_its_buttons, is_settled, running
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ def make(page: Page, type_name: str) -> None:
 def test_from_the_library_to_a_tokenizer_of_a_model_that_is_not_loaded(stocked: Server, open_page: OpenPage) -> None:
     page = open_page(f"{stocked.url}/models", "Models")
     expect(page.get_by_text(re.compile(r"^[3-6] models, .+ all fit"))).to_be_visible()
-    choose_row(page, 1)
+    click_in_row(page, 1, x=60)  # its name
     expect(page).to_have_url(re.compile(r"/models\?model="))
     page.goto(f"{stocked.url}/models?model={stocked.home / 'models' / 'tiny-F16.gguf'}")
     box = page.get_by_label("Text", exact=True)

@@ -1,7 +1,6 @@
 """Library of the model files found: metadata, memory fit and speed of each; and files that cannot be used."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
-ROWS = "models_rows"
+ROWS, OPENED = "models_rows", "models_opened"
 ADDED, REFUSED, PATH = "models_added", "models_add_refused", "models_path"
 MOST_MB = MOST_BYTES >> 20
 NAME_WIDTH, HASH_DIGITS = 240, 12
@@ -39,7 +38,7 @@ HELPS = {
 
 
 def show(bench: Workbench) -> None:
-    """Draw the library; selecting a row opens its model."""
+    """Draw the library; the name of a model opens it."""
     entries = place.library()
     try:
         limits = bench.bench.limits()
@@ -77,13 +76,20 @@ def _table(models: Sequence[LibraryModel]) -> None:
     table = frame(models)
     config = {
         **number_columns.formats(table, HELPS),
-        "name": st.column_config.TextColumn(pinned=True, width=NAME_WIDTH),
+        "name": st.column_config.ButtonColumn(
+            type="tertiary",
+            alignment="left",
+            pinned=True,
+            width=NAME_WIDTH,
+            key=OPENED,
+            on_click=_open,
+            args=([model.file.path for model in models],),
+        ),
         PARAMETERS: st.column_config.NumberColumn(format="compact"),
         **{name: st.column_config.NumberColumn(format="localized") for name in ("trained context", "vocabulary")},
     }
     st.dataframe(
-        table, hide_index=True, key=ROWS, on_select=partial(_open, [model.file.path for model in models]),
-        selection_mode="single-row", placeholder=NOT_MEASURED, column_config=config, alt="Model files found here",
+        table, hide_index=True, key=ROWS, placeholder=NOT_MEASURED, column_config=config, alt="Model files found here",
     )  # fmt: skip
 
 
@@ -116,9 +122,9 @@ def frame(models: Sequence[LibraryModel]) -> pd.DataFrame:
 
 
 def _open(paths: Sequence[Path]) -> None:
-    rows = st.session_state[ROWS].selection.rows
-    if rows and rows[0] < len(paths):
-        place.go(place.LIBRARY, paths[rows[0]])
+    row = st.session_state[OPENED].row
+    if row < len(paths):
+        place.go(place.LIBRARY, paths[row])
 
 
 def _add(bench: Workbench) -> None:
