@@ -26,6 +26,9 @@ BUFFER_BYTES = 192 << 20
 TORCH_BYTES = 480 << 20
 """Memory of a process with torch 2.13 and sentence-transformers, measured; a folder's model needs it in addition."""
 
+READABLE_PER_S = 10.0
+"""Decode speed in tokens per second from which on an answer comes faster than most people read."""
+
 _F16 = 2
 _QUANTISATION = re.compile(
     rf"(?<![A-Za-z0-9])({'|'.join(sorted(FILE_TYPES.values(), key=len, reverse=True))})(?![A-Za-z0-9_])", re.IGNORECASE
@@ -101,6 +104,16 @@ class Entry(Spec):
         return flops / (2 * self.num_computed * num_tokens) if self.kind == "embedding" else math.nan
 
 
+class Picks(NamedTuple):
+    """Text models to choose on a machine: the largest that fits, and the largest that may reach READABLE_PER_S too.
+
+    Either is None where there is none; the second also where the memory bandwidth is not known.
+    """
+
+    largest: Entry | None
+    readable: Entry | None
+
+
 class Catalogue(NamedTuple):
     """Catalogue that ships. dated: year and month; source: origin of its figures."""
 
@@ -117,6 +130,16 @@ class Catalogue(NamedTuple):
             f"{name!r} is not in the catalogue. Use owner/name for any repository on the hub, or one of "
             f"{', '.join(entry.name for entry in self.entries)}"
         )
+
+    def picks(self, free_bytes: int, bandwidth_bytes_per_s: float = math.nan, n_ctx: int = 4096) -> Picks:
+        """Return the models to choose with this free memory and bandwidth, at a context of `n_ctx` tokens."""
+        fitting = [one for one in self.entries if one.kind == "text" and one.needed_bytes(n_ctx) <= free_bytes]
+        fast = [one for one in fitting if one.tokens_per_s(bandwidth_bytes_per_s) >= READABLE_PER_S]
+        return Picks(_biggest(fitting), _biggest(fast))
+
+
+def _biggest(entries: Sequence[Entry]) -> Entry | None:
+    return max(entries, key=lambda entry: (entry.num_parameters, entry.size_bytes), default=None)
 
 
 @dataclass(frozen=True)

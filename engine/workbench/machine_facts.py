@@ -1,7 +1,6 @@
 """Facts of this machine: speed, what limits it, the largest model that fits, users, settings; measured or estimated."""
 
 import math
-from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from engine.bench.planning.layout import parse_layout
@@ -9,7 +8,7 @@ from engine.history import History
 from engine.history.activity import TrialSpeed
 from engine.history.filters import Filter
 from engine.machine.memory import available_memory
-from engine.models.catalogue import Entry, read_catalogue
+from engine.models.catalogue import READABLE_PER_S, read_catalogue
 from engine.runs import RunRecord
 from engine.units import counted, quantity
 from engine.workbench.machine_card import MachineCard, own_machine
@@ -25,6 +24,7 @@ MOST_SEARCHES = 20
 """Latest searches for settings among which one of this machine is looked for."""
 
 UNKNOWN = "–"
+_ANY_MEMORY = 1 << 62
 
 
 class Fact(NamedTuple):
@@ -91,23 +91,24 @@ def _limit(card: MachineCard | None) -> Fact:
 
 
 def _largest(card: MachineCard | None) -> Fact:
-    label, free = "Largest model that fits", available_memory()
-    entries = [entry for entry in read_catalogue().entries if entry.kind == "text"]
-    fitting = [entry for entry in entries if entry.needed_bytes(CONTEXT) <= free]
-    if not fitting:
-        least = min(entry.needed_bytes(CONTEXT) for entry in entries)
+    label, free, catalogue = "Largest model that fits", available_memory(), read_catalogue()
+    bandwidth = card.bandwidth_bytes_per_s if card is not None else math.nan
+    found, readable = catalogue.picks(free, bandwidth, CONTEXT)
+    if found is None:
+        least = min(entry.needed_bytes(CONTEXT) for entry in catalogue.entries if entry.kind == "text")
         note = f"The smallest of the catalogue needs {quantity(least, 'B')}; {quantity(free, 'B')} is free."
         return Fact("largest", label, "None of the catalogue", "estimated", note)
-    found = _biggest(fitting)
     needs = f"Needs {quantity(found.needed_bytes(CONTEXT), 'B')} of {quantity(free, 'B')} free, with {CONTEXT:,} tokens"
-    bandwidth = card.bandwidth_bytes_per_s if card is not None else math.nan
     speed = f", at most {quantity(found.tokens_per_s(bandwidth), 'tok/s')}" if card is not None else ""
-    most = " It is the largest of the catalogue." if found is _biggest(entries) else ""
-    return Fact("largest", label, f"{found.title} {found.quantisation}", "estimated", f"{needs}{speed}.{most}")
-
-
-def _biggest(entries: Sequence[Entry]) -> Entry:
-    return max(entries, key=lambda entry: (entry.num_parameters, entry.size_bytes))
+    most = " It is the largest of the catalogue." if found is catalogue.picks(_ANY_MEMORY).largest else ""
+    faster = ""
+    if readable is not None and readable is not found:
+        reaches = quantity(readable.tokens_per_s(bandwidth), "tok/s")
+        faster = (
+            f" The largest that may reach {READABLE_PER_S:g} tok/s: {readable.title} {readable.quantisation}, "
+            f"at most {reaches}."
+        )
+    return Fact("largest", label, f"{found.title} {found.quantisation}", "estimated", f"{needs}{speed}.{most}{faster}")
 
 
 def _users(card: MachineCard | None) -> Fact:

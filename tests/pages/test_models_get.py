@@ -99,6 +99,22 @@ def test_speeds_are_what_memory_and_arithmetic_allow(bench: Workbench) -> None:
     assert "at most, tok/s" not in get_view.frame(bench, read_catalogue().entries, None)
 
 
+def test_a_sentence_says_which_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(get_view, "available_memory", lambda: 64 << 30)
+    catalogue = read_catalogue()
+    number = len(catalogue.entries)
+    said = get_view.sentence(catalogue, LIMITS)
+    assert said.startswith(f"{number} of {number} models fit into the ")
+    largest, readable = catalogue.picks(64 << 30, LIMITS.bandwidth_bytes_per_s)
+    assert largest is not None and readable is not None
+    assert f"The largest text model: {largest.title} {largest.quantisation}, at most " in said
+    assert f"The largest that may reach 10 tok/s: {readable.title} {readable.quantisation}, at most " in said
+    assert "tok/s" not in get_view.sentence(catalogue, None)
+    monkeypatch.setattr(get_view, "available_memory", lambda: 0)
+    told = get_view.sentence(catalogue, LIMITS)
+    assert told.startswith(f"0 of {number} models fit ") and "largest" not in told
+
+
 def test_an_entry_is_fetched_by_one_button(hub: Hub, files: ModelFiles) -> None:
     at = page("get", get=ENTRY.name)
     assert plain(ENTRY.repository) in texts(at) and "fit" in texts(at)

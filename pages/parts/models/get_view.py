@@ -9,7 +9,7 @@ import streamlit as st
 from engine.errors import EngineError
 from engine.machine.limits import Limits
 from engine.machine.memory import available_memory
-from engine.models.catalogue import Catalogue, Choice, Entry, choices, read_catalogue
+from engine.models.catalogue import READABLE_PER_S, Catalogue, Choice, Entry, choices, read_catalogue
 from engine.models.details import readable
 from engine.models.hub import Repository, read_repository
 from engine.units import NOT_MEASURED, counted, quantity
@@ -40,6 +40,7 @@ def show(bench: Workbench) -> None:
     file_task.show(bench)
     catalogue = read_catalogue()
     limits = _limits(bench)
+    st.markdown(plain(sentence(catalogue, limits)))
     _table(bench, catalogue.entries, limits)
     st.caption(plain(f"Catalogue of {catalogue.dated}: {catalogue.source}."))
     name = st.query_params.get(NAME, "")
@@ -49,6 +50,26 @@ def show(bench: Workbench) -> None:
     )  # fmt: skip
     if name.strip():
         _chosen(bench, catalogue, name.strip())
+
+
+def sentence(catalogue: Catalogue, limits: Limits | None) -> str:
+    """Return how many models of the catalogue fit, the largest of them, and the largest that is fast."""
+    free = available_memory()
+    num_fitting = sum(entry.needed_bytes() <= free for entry in catalogue.entries)
+    said = f"{num_fitting:,} of {counted(len(catalogue.entries), 'model')} fit into the {quantity(free, 'B')} free now."
+    bandwidth = limits.bandwidth_bytes_per_s if limits else math.nan
+    largest, readable = catalogue.picks(free, bandwidth)
+    if largest is not None:
+        speed = f", at most {quantity(largest.tokens_per_s(bandwidth), 'tok/s')}" if limits else ""
+        said += f" The largest text model: {_named(largest)}{speed}."
+    if readable is not None and readable is not largest:
+        reaches = quantity(readable.tokens_per_s(bandwidth), "tok/s")
+        said += f" The largest that may reach {READABLE_PER_S:g} tok/s: {_named(readable)}, at most {reaches}."
+    return said
+
+
+def _named(entry: Entry) -> str:
+    return f"{entry.title} {entry.quantisation}"
 
 
 def frame(bench: Workbench, entries: Sequence[Entry], limits: Limits | None) -> pd.DataFrame:

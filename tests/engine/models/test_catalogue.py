@@ -5,7 +5,7 @@ import math
 import pytest
 
 from engine.errors import ConfigError
-from engine.models.catalogue import TORCH_BYTES, Entry, choices, choose, read_catalogue
+from engine.models.catalogue import READABLE_PER_S, TORCH_BYTES, Entry, choices, choose, read_catalogue
 from engine.models.hub import Repository
 from engine.models.incoming import RemoteFile
 from engine.models.shapes import shape_named
@@ -55,6 +55,19 @@ def test_the_models_of_the_notes_and_the_families_named_are_there() -> None:
     assert mistral == ["Q4_K_M", "Q5_K_M"]
     assert len({entry.name for entry in CATALOGUE.entries}) == len(CATALOGUE.entries)
     assert CATALOGUE.dated[:2] == "20" and CATALOGUE.source
+
+
+@pytest.mark.parametrize("free_gb", [0.1, 2, 64])
+@pytest.mark.parametrize("bandwidth", [math.nan, 1e8, 15e9, 1e12])
+def test_the_picks_are_the_largest_of_those_that_fit_and_of_those_that_are_fast_too(
+    free_gb: float, bandwidth: float
+) -> None:
+    free = int(free_gb * 1e9)
+    fitting = [entry for entry in TEXT if entry.needed_bytes() <= free]
+    fast = [entry for entry in fitting if entry.tokens_per_s(bandwidth) >= READABLE_PER_S]
+    for found, among in zip(CATALOGUE.picks(free, bandwidth), (fitting, fast), strict=True):
+        assert (found is None) == (not among)
+        assert found is None or found.num_parameters == max(entry.num_parameters for entry in among)
 
 
 @pytest.mark.parametrize("name", KNOWN)

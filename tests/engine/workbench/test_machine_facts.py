@@ -101,6 +101,16 @@ def test_the_largest_model_that_fits_follows_from_the_free_memory(
     assert ("largest of the catalogue" in fact.note) == (most == max(entry.num_parameters for entry in texts))
 
 
+def test_beside_the_largest_stands_the_largest_that_is_fast(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine_facts, "available_memory", lambda: 64 << 30)
+    slow, fast = (by_name(facts_of(changed(bandwidth_bytes_per_s=per_s)))["largest"] for per_s in (15e9, 500e9))
+    assert "may reach 10 tok/s: " in slow.note and "may reach 10 tok/s: " not in fast.note
+    assert slow.value == fast.value and slow.value not in slow.note
+    assert "may reach" not in by_name(facts_of(None))["largest"].note
+
+
 @pytest.mark.parametrize(("word", "provenance"), [("faster", "measured"), ("not enough data", "estimated")])
 def test_a_search_for_settings_goes_before_the_card(word: str, provenance: str) -> None:
     outcome = {"winner": 1, "word": word, "sentence": "2x2 is faster."}
