@@ -15,6 +15,11 @@ pytestmark = pytest.mark.slow
 OpenPage = Callable[..., Page]
 MOST_MS = 300_000
 WIDTHS = (390, 900, 1400, 2200)
+IN_A_ROW = """([tiles, number]) => {
+  const texts = [...document.querySelectorAll("[data-testid=stMain] [data-testid=stCaptionContainer]")];
+  const tops = tiles.map((tile) => texts.find((one) => one.textContent === tile)?.getBoundingClientRect().top);
+  return tops.filter((top) => top === tops[0]).length === number;
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +115,19 @@ def test_it_opens_without_a_jump_at_every_width(server: Server, browser: Browser
     shifts = settled_shifts(page)
     page.close()
     assert sum(shift["score"] for shift in shifts) <= MOST, shifts
+
+
+def test_the_tiles_of_this_machine_stand_side_by_side_where_there_is_room(server: Server, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 900, "height": 1000})
+    page.goto(f"{server.url}/overview")
+    page.get_by_role("heading", name="Traffic", exact=True).wait_for()
+    is_settled(page)
+    tiles = ("Speed, one user", "What limits it", "Largest model that fits")
+    for width, in_a_row in ((390, 1), (900, 2), (1400, 3), (2200, 3)):
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.wait_for_function(FITS)
+        page.wait_for_function(IN_A_ROW, arg=[tiles, in_a_row])
+    page.close()
 
 
 def test_it_is_used_from_the_keyboard(server: Server, open_page: OpenPage) -> None:

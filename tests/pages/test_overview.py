@@ -101,6 +101,7 @@ def test_a_new_workbench_has_one_thing_to_do_in_each_part(bench: Workbench) -> N
     told = links(at)
     assert {"Run a prompt", "Ask how fast this machine is", "Point a program here"} <= set(told)
     assert told["Search for the best settings"] == ("benchmark", "question=settings")
+    assert told["Does another model fit?"] == ("models", "view=fit")
     assert "No trials yet." in said(at) and "No benchmarks yet." in said(at)
     assert not at.main.error
 

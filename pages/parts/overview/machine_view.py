@@ -15,7 +15,8 @@ from pages.parts.notice import notice
 from pages.parts.overview import card_file
 from pages.parts.plain import plain
 
-SHARE_WIDTH, TILE_WIDTH = 420, 270  # pixels
+COLUMNS = 3
+SHARE_WIDTH, TILE_WIDTH = 420, 220  # pixels: two tiles stand side by side in a window of 900
 MARKS: dict[Provenance, str] = {
     "measured": ":green[:small[measured]]",
     "measured, disturbed": ":orange[:small[measured, disturbed]]",
@@ -28,7 +29,7 @@ def show(bench: Workbench) -> None:
     """Draw the card, and below it the measurement or what can be done with the card."""
     st.subheader("This machine", anchor=False)
     card, facts = _found(bench)
-    grid = st.grid(min_column_width=TILE_WIDTH, gap="small", border=True)
+    grid = st.grid(COLUMNS, min_column_width=TILE_WIDTH, gap="small", border=True)
     for fact in facts:
         with grid.cell(), st.container(gap=None):
             _fact(fact)
@@ -89,6 +90,7 @@ def _actions(bench: Workbench, card: MachineCard | None, facts: Sequence[Fact]) 
         "benchmark.py", label="Search for the best settings", icon=":material/tune:",
         query_params={"question": "settings"},
     )  # fmt: skip
+    st.page_link("models.py", label="Does another model fit?", icon=":material/memory:", query_params={"view": "fit"})
 
 
 def _share(card: MachineCard, facts: Sequence[Fact]) -> None:
