@@ -230,8 +230,8 @@ class PoolSpec(Spec):
     n_batch and n_ubatch None: llama.cpp's 2048 and 512, no more than n_ctx needs. share_weights: leave the weights in
     the page cache, shared by all instances, instead of repacking them privately; None: what this machine computes
     faster for `parallel` requests, measured for some seconds with the first model of a quantisation. pin: each instance
-    runs on its own cores. n_gpu_layers -1: all. dtype: type of weights and arithmetic of a folder of safetensors, whose
-    keys and values have it too; None: bfloat16 where the folder has that, else float32. A GGUF file has its own types.
+    runs on its own cores. n_gpu_layers -1: all. dtype: type of weights, arithmetic, keys and values in transformers,
+    which runs folders of safetensors, and a GGUF file where it is given; None: a folder's bfloat16, else float32.
     """
 
     goes_into = "Pool(...)"

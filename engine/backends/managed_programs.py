@@ -69,6 +69,10 @@ def managed_spec(kind: ManagedKind, file: ModelFile, spec: PoolSpec, on_opening:
     """
     if file.is_folder:
         raise ConfigError(f"{file.path.name}: is a folder of safetensors; {kind} runs GGUF files")
+    if spec.dtype is not None:
+        raise ConfigError(
+            f"dtype = {spec.dtype!r}: {kind} runs a GGUF file with the types of its weights; leave it out"
+        )
     if spec.instances != 1:
         raise ConfigError(f"instances = {spec.instances}: {kind} is one process; set parallel instead")
     if kind == "llama_cpp.server":

@@ -16,6 +16,7 @@ from engine.errors import ConfigError
 from engine.history import TrialRecord
 from engine.jsonable import figure, spec_to_dict
 from engine.models import ModelFile, find_model
+from engine.models.folder_specs import is_by_transformers
 from engine.settings import Settings
 from engine.specs import KV_TYPES, PoolSpec
 from engine.units import significant
@@ -97,7 +98,7 @@ def _line(one: ChangedToken) -> str:
 
 
 def _side(file: ModelFile, spec: PoolSpec) -> str:
-    if file.is_folder:
+    if is_by_transformers(file, spec):
         return f"{file.path.name}, {spec.dtype} by transformers"
     return f"{file.path.name} {file.quantisation}, {spec.type_k} keys, {spec.type_v} values"
 

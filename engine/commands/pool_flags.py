@@ -13,7 +13,7 @@ HELPS = {
     "instances": "worker processes",
     "type_k": "type of the keys, such as q8_0",
     "type_v": "type of the values",
-    "dtype": "type of weights and arithmetic of a folder of safetensors (default: the folder's own)",
+    "dtype": "type of weights and arithmetic in transformers (default: a folder's own; llama.cpp runs a GGUF file)",
     "share_weights": "one copy of the weights for all instances; default: what is faster here, measured",
 }
 

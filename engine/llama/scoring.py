@@ -69,14 +69,15 @@ def row_bytes(num_vocab: int) -> int:
 class ScoringModel:
     """A model in a child process that scores one text.
 
-    model: a GGUF file, or a model folder with the parameters that engine.models.folder_specs decides. rows: file that
+    model: a GGUF file, or for transformers with the parameters that engine.models.folder_specs decides. rows: file that
     gets its rows of logits, or has those of the first model if it `compares`. Both methods raise as `Program.ask`, and
     ModelError where the tokens cannot be decoded. Any thread may call close().
     """
 
     def __init__(self, model: Path, spec: PoolSpec, rows: Path, *, compares: bool, num_candidates: int) -> None:
         self._spec, self._k = spec, num_candidates
-        program = "engine.programs.folder_scoring" if model.is_dir() else "engine.llama.scoring_program"
+        is_torch = model.is_dir() or spec.dtype is not None
+        program = "engine.programs.folder_scoring" if is_torch else "engine.llama.scoring_program"
         self._program = Program(program, does="scores tokens", answers=int | Scored, environment=huge_pages())
         self._load = LoadScoring(str(model), spec, spec.threads or threads_for(1), str(rows), compares, num_candidates)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from engine.errors import MemoryRefused
 from engine.machine.memory import available_memory
-from engine.models.folder_specs import KV_TYPE, folder_dtype
+from engine.models.folder_specs import KV_TYPE, folder_dtype, is_by_transformers
 from engine.models.ggml import TYPES_BY_NAME
 from engine.models.gguf import ModelFile
 from engine.models.header import TensorInfo
@@ -104,7 +104,7 @@ def estimate(model: ModelFile, spec: PoolSpec, available: int | None = None) -> 
     its full length for every layer so that a prefix can be reused.
     """
     available = available_memory() if available is None else available
-    if model.is_folder:
+    if is_by_transformers(model, spec):
         return _of_folder(model, spec, available)
     on_host = _host_share(model, spec)
     mapped, copied, idle = (int(size * on_host) for size in _weights(model, spec))
@@ -126,7 +126,8 @@ def estimate(model: ModelFile, spec: PoolSpec, available: int | None = None) -> 
 
 
 def _of_folder(model: ModelFile, spec: PoolSpec, available: int) -> MemoryEstimate:
-    """Estimate the memory of a model folder: each instance has weights, keys and values of its own, in one type."""
+    """Estimate the memory of a model in transformers: each instance has weights, keys and values of its own, in one
+    type."""
     dtype = folder_dtype(model, spec)
     kind = TYPES_BY_NAME[KV_TYPE[dtype].upper()]
     tokens = spec.resolved_n_ubatch

@@ -18,7 +18,7 @@ from engine.files import decoded_msgpack, read_regular, scratch_folder, write_pr
 from engine.llama.weight_layouts import Job, Timings, prefers_file
 from engine.machine.cores import cpu_name, num_cores, threads_for
 from engine.machine.fingerprint import fingerprint_hash
-from engine.models.folder_specs import check_gguf, folder_spec
+from engine.models.folder_specs import folder_spec, is_by_transformers
 from engine.models.gguf import ModelFile
 from engine.models.memory import copied_weights
 from engine.models.repacking import llama_cpp_libraries
@@ -44,17 +44,16 @@ OnOpening = Callable[[Callable[[], None]], object]
 
 
 def with_layout(spec: PoolSpec, file: ModelFile, on_opening: OnOpening = lambda _abort: None) -> PoolSpec:
-    """Return `spec` with share_weights decided, and for a folder what `folder_spec` decides; measures for some seconds
-    where that was not done on this machine yet.
+    """Return `spec` with share_weights decided, and for transformers what `folder_spec` decides; measures for some
+    seconds where that was not done on this machine yet.
 
     Repacked weights are the choice where it does not matter or cannot be measured: little to repack, layers on a GPU, a
     quantisation that the writer of synthetic models lacks, a disturbed machine. `on_opening` is called before a
     measurement with a function that ends it from any thread. Raises ConfigError for parameters that the file cannot
     have.
     """
-    if file.is_folder:
+    if is_by_transformers(file, spec):
         return folder_spec(file, spec)
-    check_gguf(spec)
     if spec.share_weights is not None:
         return spec
     is_open = spec.n_gpu_layers == 0 and copied_weights(file) >= LEAST_COPIED_BYTES

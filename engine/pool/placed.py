@@ -160,7 +160,7 @@ class OnNodes:
     def _start_on(self, node: RemoteNode, index: int) -> Started:
         self._prepare(node)
         order = order_for(self._paths[node.id], self.spec, self._threads_on(node), self._prefill_share)
-        worker = node.start_worker(program_of(self._file), self._build)
+        worker = node.start_worker(program_of(self._file, self.spec), self._build)
         link = WorkerLink(Channel(worker.socket, m.ToPool), worker, worker.heartbeat)
         return Started(order, link, node.name)
 

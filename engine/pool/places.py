@@ -8,6 +8,7 @@ import msgspec
 from engine.errors import ConfigError, ModelError
 from engine.files import check_utf8, named_path
 from engine.machine.cores import cores_for, threads_for
+from engine.models.folder_specs import is_by_transformers
 from engine.models.gguf import ModelFile
 from engine.models.mistaken import check_is_model
 from engine.pool import messages as m
@@ -62,12 +63,12 @@ class Here:
 def here(file: ModelFile, spec: PoolSpec, build: str, prefill_share: int) -> Here:
     """Return this machine as the place of a pool's workers."""
     threads = spec.threads or threads_for(spec.instances)
-    return Here(order_for(str(file.path), spec, threads, prefill_share), build, program_of(file))
+    return Here(order_for(str(file.path), spec, threads, prefill_share), build, program_of(file, spec))
 
 
-def program_of(file: ModelFile) -> str:
+def program_of(file: ModelFile, spec: PoolSpec) -> str:
     """Return the worker program that runs a model."""
-    return TRANSFORMERS if file.is_folder else LLAMA_CPP
+    return TRANSFORMERS if is_by_transformers(file, spec) else LLAMA_CPP
 
 
 def order_for(model: str, spec: PoolSpec, threads: int, prefill_share: int) -> m.LoadModel:

@@ -94,6 +94,11 @@ class FolderVocabulary(Model):
         return [*(self._bos if add_bos else []), *ids]
 
 
+def vocabulary_of(model: str) -> Model:
+    """Return vocabulary and tokenizer of a model folder, or those that a GGUF file holds, without its weights."""
+    return FolderVocabulary(model) if Path(model).is_dir() else Model(model, PoolSpec(), vocab_only=True)
+
+
 @contextmanager
 def _told(what: str) -> Iterator[None]:
     """Raise ModelError for any error of the library, whose panics are no Exception."""

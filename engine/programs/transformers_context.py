@@ -1,10 +1,11 @@
-"""Inference context over PyTorch and transformers: decodes batches of a model folder, for the Runner of llama.cpp.
+"""Inference context over PyTorch and transformers: decodes batches of a model, for the Runner of llama.cpp.
 
-Only architectures that transformers has itself are loaded, and only from safetensors.
+Only architectures that transformers has itself are loaded, and only from safetensors and GGUF files.
 """
 
 import itertools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM
 from engine.errors import ModelError
 from engine.llama.context import OK, Chunk
 from engine.llama.distribution import Row, row_of
+from engine.programs.gguf_network import load_gguf_network
 from engine.programs.sequence_cache import SequenceCache, Step, mask_of, step_of
 from engine.specs import DType, PoolSpec
 
@@ -31,9 +33,9 @@ _PROBE = (5, 3)
 
 
 class TransformersContext:
-    """A model folder's network with a KV cache of its own for each sequence. Not thread-safe.
+    """The network of a model folder or a GGUF file with a KV cache for each sequence. Not thread-safe.
 
-    Raises ModelError where transformers cannot load the folder, where the architecture keeps something else than keys
+    Raises ModelError where transformers cannot load the model, where the architecture keeps something else than keys
     and values, and where its results with a cache differ from those without one.
     """
 
@@ -42,16 +44,11 @@ class TransformersContext:
         self._dtype, self._num_vocab = _TYPES[spec.dtype], num_vocab
         transformers.logging.disable_progress_bar()
         try:
-            found, info = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=self._dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True,
-                output_loading_info=True,
-            )  # fmt: skip
+            self._network = _network(folder, self._dtype).eval()
+        except ModelError:
+            raise
         except Exception as error:  # transformers raises many kinds
-            raise ModelError(f"{folder}: transformers cannot load this folder ({_reason(error)})") from error
-        missing = sorted(info["missing_keys"])
-        if missing:  # transformers would go on with random values
-            raise ModelError(f"{folder}: the weights lack {len(missing):,} tensors, such as {missing[0][:200]}")
-        self._network = found.eval()
+            raise ModelError(f"{folder}: transformers cannot load this model ({_reason(error)})") from error
         self._folder = folder
         self.n_ctx = spec.n_ctx
         self._check_architecture()
@@ -173,6 +170,20 @@ class TransformersContext:
             plain = self._network(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1, : self._num_vocab]
         log_p, log_q = (torch.log_softmax(logits.double(), -1) for logits in (plain, torch.from_numpy(row.logits)))
         return float(torch.sum(log_p.exp() * (log_p - log_q)))
+
+
+def _network(model: str, dtype: torch.dtype) -> Any:
+    """Load a network. Raises ModelError where its weights lack tensors, and what transformers raises."""
+    if not Path(model).is_dir():
+        return load_gguf_network(model, dtype)
+    found, info = AutoModelForCausalLM.from_pretrained(
+        model, dtype=dtype, local_files_only=True, trust_remote_code=False, use_safetensors=True,
+        output_loading_info=True,
+    )  # fmt: skip
+    missing = sorted(info["missing_keys"])
+    if missing:  # transformers would go on with random values
+        raise ModelError(f"{model}: the weights lack {len(missing):,} tensors, such as {missing[0][:200]}")
+    return found
 
 
 def _num_tokens(chunk: Chunk) -> int:

@@ -14,7 +14,7 @@ from engine.files import check_room, scratch_folder
 from engine.history import TrialRecord
 from engine.llama.scoring import ScoredSteps, ScoringModel, row_bytes
 from engine.models.details import readable
-from engine.models.folder_specs import carried_over, check_gguf, folder_spec
+from engine.models.folder_specs import carried_over, folder_spec, is_by_transformers
 from engine.models.gguf import ModelFile
 from engine.models.memory import check_fits
 from engine.models.reading import read_model
@@ -150,11 +150,9 @@ def _other_spec(file: ModelFile, spec: PoolSpec, other_file: ModelFile, other: O
 
     Raises ConfigError for settings that it cannot have.
     """
-    spec = replace(carried_over(file, spec, other_file), **PoolOptions(**dict(other.settings)))  # type: ignore[typeddict-item]
-    if other_file.is_folder:
-        return folder_spec(other_file, spec)
-    check_gguf(spec)
-    return spec
+    given = PoolSpec.from_dict(dict(other.settings)).dtype
+    spec = replace(carried_over(file, spec, other_file, given), **PoolOptions(**dict(other.settings)))  # type: ignore[typeddict-item]
+    return folder_spec(other_file, spec) if is_by_transformers(other_file, spec) else spec
 
 
 def _largest_change(recorded: StepTable, anew: StepTable) -> float | None:

@@ -11,10 +11,10 @@ from engine.files import expanded_path
 from engine.machine.fingerprint import fingerprint
 from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
-from engine.models.folder_specs import folder_dtype
+from engine.models.folder_specs import folder_dtype, gguf_problem, is_by_transformers
 from engine.models.memory import copied_weights
 from engine.protocol import Engine, WorkerInfo
-from engine.specs import DTYPES, PoolSpec
+from engine.specs import DTYPES, DType, PoolSpec
 from engine.units import counted, parameters, quantity
 from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
@@ -253,18 +253,22 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
         "threads": f"Per instance; empty: {'all cores' if file.is_folder else ADAPTIVE}",
         "n_gpu_layers": "Needs a GPU build; -1: all layers",
     }
+    dtype = _dtype(file, spec)
+    is_torch = dtype is not None
+    if is_torch != is_by_transformers(file, spec):  # the other one's parameters mean nothing there
+        spec = PoolSpec(n_ctx=spec.n_ctx, parallel=spec.parallel, instances=spec.instances)
     # No field has bounds: Streamlit would show a value beyond them but keep the previous one, which would be loaded.
     with st.grid(3, min_column_width=120, gap="small"):
         values = {
             name: st.number_input(
                 label, value=getattr(spec, name), step=256 if name == "n_ctx" else 1, help=helps[name],
-                placeholder=("all cores" if file.is_folder else "adaptive") if name == "threads" else None,
+                placeholder=("all cores" if is_torch else "adaptive") if name == "threads" else None,
             )
             for name, label in FIELDS.items()
-            if not (file.is_folder and name == "n_gpu_layers")
+            if not (is_torch and name == "n_gpu_layers")
         }  # fmt: skip
-        if file.is_folder:
-            values["dtype"] = _dtype(file, spec)
+        if is_torch:
+            values["dtype"] = dtype
         else:
             values["share_weights"] = st.selectbox(
                 "Weights", list(LAYOUTS), index=list(LAYOUTS).index(spec.share_weights),
@@ -273,13 +277,23 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
                 "Repacked: each instance has its own copy. As in the file: all instances share one",
             )  # fmt: skip
     try:
-        return PoolSpec.from_dict({**spec.to_dict(), **values})
+        return PoolSpec.from_dict({**spec.to_dict(), "dtype": None, **values})
     except ConfigError as error:
         raise ConfigError(told_of(error, FIELDS)) from error
 
 
-def _dtype(file: ModelFile, spec: PoolSpec) -> str:
-    """Draw and return the type of a folder's weights."""
+def _dtype(file: ModelFile, spec: PoolSpec) -> DType | None:
+    """Draw and return the type of weights in transformers; None for llama.cpp, which only a GGUF file can be run by."""
+    if not file.is_folder:
+        if gguf_problem(file):
+            return None
+        ways: tuple[DType | None, ...] = (None, *DTYPES)
+        return st.selectbox(
+            "Run by", ways, index=ways.index(spec.dtype), key=f"pick_run_by_{file.path}",
+            format_func=lambda dtype: f"transformers, {dtype}" if dtype else "llama.cpp",
+            help="transformers turns the weights into floats, which takes more memory and time: a second opinion on "
+            "what llama.cpp computes",
+        )  # fmt: skip
     return st.selectbox(
         "Weights", DTYPES, index=DTYPES.index(folder_dtype(file, spec)), key=f"pick_dtype_{file.path}",
         help=f"Type of weights, keys, values and arithmetic; the folder has {file.quantisation}. bfloat16 halves "

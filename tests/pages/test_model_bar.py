@@ -80,6 +80,18 @@ def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, 
     assert plain(quantity(read_model(path).size, "B")) in told and "MiB" not in told
 
 
+def test_transformers_can_run_a_file_and_has_its_own_parameters(bench: Workbench, folder: Path) -> None:
+    at = frame().run()
+    at.button(key="model_change").click().run()
+    own = at.selectbox(key=f"pick_run_by_{bench.model.path}")
+    assert own.options == ["llama.cpp", "transformers, float32", "transformers, bfloat16"]
+    assert "GPU layers" in [one.label for one in at.number_input]
+    own.select("float32").run()
+    assert not at.exception, at.exception
+    assert "GPU layers" not in [one.label for one in at.number_input]
+    assert any("float32" in one.value for one in at.caption)
+
+
 @pytest.mark.parametrize(
     ("label", "value", "told"),
     [

@@ -168,13 +168,13 @@ def test_it_gives_figures_and_what_the_strip_shows(bench: Workbench, trial: Live
 
 def asked(bench: Workbench, trial: LiveTrial, path: Path) -> diff_address.Asked:
     task = bench.diffs.of(trial.id, Other(path))
-    return diff_address.Asked({}, readable(path), "", "", task)
+    return diff_address.Asked({}, readable(path), "", "", "", task)
 
 
 def test_another_kv_type_of_the_own_model(bench: Workbench, trial: LiveTrial, quantised: Path) -> None:
     at = lab(trial, diff="own")
     assert at.button(key="lab_diff_start").disabled
-    assert "Choose another model, or another type of keys and values." in said(at)
+    assert "Choose another model, another type of keys and values, or transformers." in said(at)
     at.selectbox(key="lab_diff_kv").select("q4_0").run()
     assert address(at) == {"trial": trial.id, "diff": "own", "kv": "q4_0"}
     press(at, "lab_diff_start")
@@ -183,6 +183,19 @@ def test_another_kv_type_of_the_own_model(bench: Workbench, trial: LiveTrial, qu
     assert diff_address.query(task) == {"trial": trial.id, "diff": "own", "kv": "q4_0"}
     task.result(WITHIN_S)
     assert "q4\\_0" in said(at.run())
+
+
+@pytest.mark.slow
+def test_the_own_model_in_transformers(bench: Workbench, trial: LiveTrial, quantised: Path) -> None:
+    at = lab(trial, diff="own", kv="q4_0")
+    at.selectbox(key="lab_diff_torch").select("float32").run()
+    assert at.selectbox(key="lab_diff_kv").disabled
+    press(at, "lab_diff_start")
+    task = bench.diffs.of(trial.id, Other(settings=(("dtype", "float32"),)))
+    assert task is not None
+    assert diff_address.query(task) == {"trial": trial.id, "diff": "own", "torch": "float32"}
+    task.result(120)
+    assert "float32 · transformers" in said(at.run())
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", HOSTILE, "../../x.gguf"])

@@ -74,7 +74,7 @@ def missing_engines(model: str, names: Collection[Arm] = engines.ENGINES) -> dic
             found |= _missing_llama_bench()
         elif name in MANAGED and (missing := feasibility.missing(name)):
             found[name] = Missing(missing, False)
-        elif name == engines.TRANSFORMERS and not feasibility.folder_of(model):
+        elif name == engines.TRANSFORMERS and not feasibility.runs_in_torch(model):
             found[name] = Missing(NO_FOLDER, False)
     return found
 

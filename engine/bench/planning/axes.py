@@ -97,7 +97,8 @@ AXES = (
         "dtype",
         "Weight type",
         "weights {}",
-        "type of weights and arithmetic of a folder of safetensors; auto: the folder's own",
+        "type of weights and arithmetic in transformers, which then runs a GGUF file too; auto: a folder's own, and "
+        "llama.cpp for a GGUF file",
         kind="choice",
         choices=DTYPES,
         unset="auto",

@@ -77,7 +77,9 @@ class _Maker:
         pool, contradiction = _made(PoolSpec, pool_values, ("n_ubatch",))
         model = requested = model_path(chosen.get("model", self._model))
         if engine == engines.TRANSFORMERS:
-            model = self._feasibility.folder_of(model) or model
+            model = self._feasibility.folder_of(model)
+            if not model:  # then it runs the file itself, with its weights as floats
+                model, pool = requested, replace(pool, dtype=pool.dtype or "float32")
         if not self._has_n_ctx:
             pool = self._with_context(model, pool, workload)
         cell = Cell(

@@ -14,7 +14,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ModelError
 from engine.machine.cores import num_cores
 from engine.machine.memory import available_memory
-from engine.models.folder_specs import check_gguf, folder_spec
+from engine.models.folder_specs import folder_spec, gguf_problem, is_by_transformers
 from engine.models.gguf import ModelFile
 from engine.models.memory import MemoryEstimate, estimate
 from engine.models.reading import read_model
@@ -66,6 +66,13 @@ class Feasibility:
             folder = None if isinstance(file, str) else file.path if file.is_folder else engines.folder_beside(file)
             self._folders[model] = str(folder or "")
         return self._folders[model]
+
+    def runs_in_torch(self, model: str) -> bool:
+        """Return whether transformers runs a model: its folder, or the GGUF file itself where its floats fit."""
+        if self.folder_of(model):
+            return True
+        file = self.file(model)
+        return isinstance(file, ModelFile) and not gguf_problem(file) and self.fits(model, PoolSpec(dtype="float32"))
 
     def missing(self, engine: str) -> str:
         """Return what is missing to use a server on this machine, and how to get it; empty where nothing is."""
@@ -170,7 +177,8 @@ class Feasibility:
             return ("not started here: its threads, context and memory are not known",)
         found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))]
         if cell.arm == engines.TRANSFORMERS:
-            found.append(f"PyTorch runs the folder {Path(cell.model).name}")
+            kind = "file" if cell.pool.dtype and Path(cell.model).is_file() else "folder"
+            found.append(f"PyTorch runs the {kind} {Path(cell.model).name}")
         if cell.arm == "llama-bench" and cell.workload.arrival == "users":
             found.append("times prompt and tokens apart; their seconds are added")
         file = self.file(cell.model)
@@ -186,16 +194,16 @@ def _refusals_of_model(file: ModelFile, cell: Cell) -> Iterator[str]:
     """Yield why the model cannot run with these parameters."""
     if engines.is_external(cell.arm):
         return
-    if cell.arm == engines.TRANSFORMERS and not file.is_folder:
-        yield NO_FOLDER
+    if cell.arm == engines.TRANSFORMERS and not file.is_folder and (problem := gguf_problem(file)):
+        yield f"{NO_FOLDER}; the GGUF file {problem}"
         return
+    if cell.pool.dtype and not file.is_folder and cell.arm not in (engines.POOL, engines.TRANSFORMERS):
+        yield f"dtype: {engines.label_of(cell.arm)} runs a GGUF file with the types of its weights: remove dtype"
     if file.is_folder and (cell.arm not in (engines.POOL, engines.TRANSFORMERS) or cell.build):
         yield "llama.cpp runs GGUF files; a folder of safetensors runs in the pool only, with transformers"
     try:
-        if file.is_folder:
+        if is_by_transformers(file, cell.pool):
             folder_spec(file, cell.pool)
-        else:
-            check_gguf(cell.pool)
     except ConfigError as error:
         yield str(error)
 

@@ -6,34 +6,36 @@ import streamlit as st
 
 from engine.models import ModelFile
 from engine.models.details import readable
-from engine.specs import KV_TYPES
+from engine.specs import DTYPES, KV_TYPES
 from engine.workbench import Workbench
 from engine.workbench.model_diffs import DiffTask, Other
 from engine.workbench.trials import Trial
 from pages.parts import address
 from pages.parts.models import place
 
-MODEL, KV = "diff", "kv"
-"""Query parameters of the URL: the other model's path, or OWN; and the type of keys and values, if another one."""
+MODEL, KV, TORCH = "diff", "kv", "torch"
+"""Query parameters of the URL: the other model's path, or OWN; the type of keys and values, if another one; and the
+type in which transformers runs the other model, if it does."""
 OWN, RECORDED = "own", ""
 
 
 class Asked(NamedTuple):
     """Comparison in the URL. files: the models to choose from, by their path in a URL; chosen: one of them, or OWN; kv:
-    type of keys and values, or RECORDED; unknown: a path that is none of them, else empty; task: the last comparison of
-    the trial with this, None where there is none.
+    type of keys and values, or RECORDED; torch: type of weights in transformers, or RECORDED; unknown: a path that is
+    none of them, else empty; task: the last comparison of the trial with this, None where there is none.
     """
 
     files: dict[str, ModelFile]
     chosen: str
     kv: str
+    torch: str
     unknown: str
     task: DiffTask | None
 
     @property
     def other(self) -> Other:
         """The other side."""
-        return _other(self.files, self.chosen, self.kv)
+        return _other(self.files, self.chosen, self.kv, self.torch)
 
 
 def asked(bench: Workbench, trial: Trial | None) -> Asked | None:
@@ -42,20 +44,23 @@ def asked(bench: Workbench, trial: Trial | None) -> Asked | None:
         return None
     files, path, kv = place.models(), st.query_params[MODEL], st.query_params.get(KV, RECORDED)
     chosen, kv = path if path in files else OWN, kv if kv in KV_TYPES else RECORDED
+    torch = dtype if (dtype := st.query_params.get(TORCH, RECORDED)) in DTYPES else RECORDED
     unknown = "" if path in (chosen, OWN) else path
-    return Asked(files, chosen, kv, unknown, bench.diffs.of(trial.id, _other(files, chosen, kv)))
+    return Asked(files, chosen, kv, torch, unknown, bench.diffs.of(trial.id, _other(files, chosen, kv, torch)))
 
 
-def _other(files: dict[str, ModelFile], chosen: str, kv: str) -> Other:
+def _other(files: dict[str, ModelFile], chosen: str, kv: str, torch: str) -> Other:
     model = files[chosen].path if chosen != OWN else None
-    return Other(model, (("type_k", kv), ("type_v", kv)) if kv else ())
+    settings = {"dtype": torch} if torch else {"type_k": kv, "type_v": kv} if kv else {}  # PyTorch's have its type
+    return Other(model, tuple(settings.items()))
 
 
 def query(task: DiffTask) -> dict[str, str]:
     """Return the query parameters of the URL at which a comparison is watched."""
     other, settings = task.other, dict(task.other.settings)
-    kv = {KV: str(settings["type_k"])} if "type_k" in settings else {}
-    return {"trial": task.trial.id, MODEL: readable(other.model) if other.model else OWN, **kv}
+    told = {KV: settings.get("type_k"), TORCH: settings.get("dtype")}
+    shown = {name: str(value) for name, value in told.items() if value}
+    return {"trial": task.trial.id, MODEL: readable(other.model) if other.model else OWN, **shown}
 
 
 def open_for(trial: Trial) -> None:
@@ -66,7 +71,8 @@ def open_for(trial: Trial) -> None:
 def close() -> None:
     """Close the comparison; call in a callback."""
     address.put(MODEL, "")
-    address.put(KV, "")
+    for name in (KV, TORCH):
+        address.put(name, "")
 
 
 def _suggested(trial: Trial, files: dict[str, ModelFile]) -> str:

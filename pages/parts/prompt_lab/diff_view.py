@@ -8,7 +8,8 @@ import streamlit as st
 from engine.comparing.model_diff import told_kl
 from engine.models import ModelFile
 from engine.models.details import readable
-from engine.specs import KV_TYPES, PoolSpec
+from engine.models.folder_specs import GGUF_ARCHITECTURES, is_by_transformers
+from engine.specs import DTYPES, KV_TYPES, PoolSpec
 from engine.units import significant
 from engine.workbench import Workbench
 from engine.workbench.model_diffs import Diffed, Other
@@ -84,7 +85,7 @@ def show(bench: Workbench, trial: Trial, of: diff_address.Asked | None) -> None:
 
 
 def _choose(bench: Workbench, trial: Trial, of: diff_address.Asked) -> None:
-    """Draw the other model, its KV type, and the button that starts the comparison."""
+    """Draw the other model, its KV type, what runs it, and the button that starts the comparison."""
     labels = {diff_address.OWN: "This trial's own model", **place.labels(of.files)}
     if of.unknown:
         notice(f"{of.unknown} is not in the model library. Choose a model below.")
@@ -96,7 +97,14 @@ def _choose(bench: Workbench, trial: Trial, of: diff_address.Asked) -> None:
         st.selectbox(
             "Keys and values", (diff_address.RECORDED, *KV_TYPES), width=220,
             format_func=lambda kind: kind or f"as recorded ({_kv(trial.pool)})",
-            **address.bound(diff_address.KV, "lab_diff_kv", of.kv),
+            **address.bound(diff_address.KV, "lab_diff_kv", of.kv), disabled=bool(of.torch),
+        )  # fmt: skip
+        st.selectbox(
+            "Run by", (diff_address.RECORDED, *DTYPES), width=200,
+            format_func=lambda dtype: f"transformers, {dtype}" if dtype else "its own kind",
+            **address.bound(diff_address.TORCH, "lab_diff_torch", of.torch),
+            help="llama.cpp runs a GGUF file and transformers a folder; transformers can also run a GGUF file, whose "
+            f"weights are turned into floats: of {', '.join(GGUF_ARCHITECTURES)}. Floats in both give the same figures",
         )  # fmt: skip
         st.button(
             "Compare" if of.task is None or of.task.is_running else "Compare again", key="lab_diff_start",
@@ -104,7 +112,7 @@ def _choose(bench: Workbench, trial: Trial, of: diff_address.Asked) -> None:
             args=(prompt_state.ERROR, partial(bench.diffs.start, trial, of.other)),
         )  # fmt: skip
     if of.other == Other():
-        st.caption("Choose another model, or another type of keys and values.")
+        st.caption("Choose another model, another type of keys and values, or transformers.")
 
 
 def _figures(found: Diffed) -> None:
@@ -129,7 +137,7 @@ def _figures(found: Diffed) -> None:
 
 
 def _side(file: ModelFile, spec: PoolSpec) -> str:
-    if file.is_folder:
+    if is_by_transformers(file, spec):
         return f"{readable(file.path.name)}, {spec.dtype} · transformers"
     return f"{readable(file.path.name)}, {file.quantisation}, {_kv(spec)}"
 
@@ -142,7 +150,9 @@ def _name(found: Diffed) -> str:
     """Return the name of the other side: what distinguishes it."""
     is_same = found.file.path == found.other_file.path
     parts = [] if is_same else [readable(found.other_file.path.name)]
-    if _kv(found.spec) != _kv(found.other_spec):
+    if is_by_transformers(found.other_file, found.other_spec) and is_same:
+        parts.append(f"{found.other_spec.dtype} in transformers")
+    elif _kv(found.spec) != _kv(found.other_spec):
         parts.append(f"{_kv(found.other_spec)} keys and values")
     return ", ".join(parts) or readable(found.other_file.path.name)
 

@@ -10,7 +10,6 @@ from engine.bench.baselines.arms import open_target
 from engine.bench.planning import engines
 from engine.bench.planning.axes import parse_values
 from engine.bench.planning.cells import cells_of
-from engine.bench.planning.feasibility import NO_FOLDER
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.plan_names import by_axes
 from engine.bench.planning.presets import preset
@@ -62,7 +61,6 @@ def test_plans_of_before_still_open(story_model: Path) -> None:
         ),
         (DESK, {}, "There is no engine 'desk'"),
         ("llama-bench", {"axes": {"users": (4,)}}, "llama-bench answers one request at a time"),
-        ("transformers", {}, NO_FOLDER),
     ],
 )
 def test_what_an_engine_cannot_do_is_said(made: Any, name: str, changes: dict[str, Any], reason: str) -> None:
@@ -103,6 +101,17 @@ def test_transformers_runs_the_folder_beside_the_file(
     (own,) = made("transformers", model=str(folder))
     assert own.refusal == "" and Path(own.model).samefile(folder)
     assert preset("engines", folder, 2).axes["arm"] == ("transformers",)
+
+
+def test_transformers_runs_the_file_itself_where_no_folder_is_beside_it(
+    made: Any, story_model: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "story.gguf"
+    model.write_bytes(story_model.read_bytes())
+    (cell,) = made("transformers", model=str(model))
+    assert (cell.refusal, cell.model, cell.pool.dtype) == ("", str(model), "float32")
+    assert "PyTorch runs the file story.gguf" in cell.notes
+    assert "transformers" in preset("engines", model, 2).axes["arm"]
 
 
 def test_nothing_is_claimed_of_what_an_external_engine_runs_with(home: Path, made: Any) -> None:
@@ -161,7 +170,7 @@ def test_the_limit_holds_whatever_was_estimated() -> None:
     budget = RemoteBudget(["https://api.example.com"])
     for _request in range(MOST_PROMPTS):
         budget.take("https://api.example.com")
-    with pytest.raises(ConfigError, match="200 prompts were sent"):
+    with pytest.raises(ConfigError, match="200 prompts may be sent to other machines"):
         budget.take("https://api.example.com")
     with pytest.raises(ConfigError, match="before you confirm it"):
         budget.take("https://elsewhere.example.com")

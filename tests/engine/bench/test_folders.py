@@ -47,8 +47,13 @@ def test_parameters_of_llama_cpp_are_refused_for_a_folder(story_folder: Path, po
     assert says in Feasibility().refusal(make_cell(story_folder, pool=pool))
 
 
-def test_a_dtype_is_refused_for_a_gguf_file(story_model: Path) -> None:
-    assert "is for a folder" in Feasibility().refusal(make_cell(story_model, pool={"dtype": "float32"}))
+def test_a_gguf_file_with_a_dtype_runs_in_transformers_only(story_model: Path) -> None:
+    cell, found = make_cell(story_model, pool={"dtype": "float32"}), Feasibility()
+    assert found.refusal(cell) == ""
+    for arm in ("loop", "llama-bench", "create_completion"):
+        assert "with the types of its weights: remove dtype" in found.refusal(replace(cell, arm=arm))
+    slow = make_cell(story_model, pool={"dtype": "float32", "flash_attn": True})
+    assert "flash_attn: is a parameter of llama.cpp" in found.refusal(slow)
 
 
 def test_the_prefill_ceiling_of_llama_cpp_is_not_that_of_a_folder(story_folder: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_folder_is_compared_with_a_file_of_the_same_network(
     assert 0 < found.diff.kl_mean < 1e-2  # the file's matrices have eight bits
     assert (found.spec.dtype, found.other_spec.dtype, found.other_spec.type_k) == (None, "float32", "f32")
     refused(trial, Other(story_folder, (("type_k", "q8_0"), ("type_v", "q8_0"))), "have its dtype")
-    refused(trial, Other(story_model, (("dtype", "bfloat16"),)), "is for a folder")
+    assert compared(trial, Other(story_model, (("dtype", "bfloat16"),))).other_spec.type_k == "bf16"
 
 
 def test_a_trial_of_a_folder_is_compared_with_other_precisions(story_folder: Path, float_model: Path) -> None:
@@ -93,6 +93,15 @@ def test_a_trial_of_a_folder_is_compared_with_other_precisions(story_folder: Pat
     assert (found.other_spec.type_k, found.other_spec.flash_attn, found.other_spec.dtype) == ("f32", False, None)
     half = compared(trial, Other(settings=(("dtype", "bfloat16"),)))
     assert half.diff.kl_mean > found.diff.kl_mean
+
+
+def test_the_same_file_of_floats_is_the_same_in_transformers(float_model: Path) -> None:
+    exact = {"type_k": "f32", "type_v": "f32", "flash_attn": False, "share_weights": False}
+    with Pool(float_model, **PoolSpec(parallel=1, n_ctx=512, threads=1, **exact).to_dict()) as opened:  # type: ignore[arg-type]
+        trial = make_recorded(opened, max_tokens=40)
+    found = compared(trial, Other(settings=(("dtype", "float32"),)))
+    assert found.diff.kl_mean <= 1e-6 and np.abs(found.diff.change).max() <= 1e-3
+    assert found.file.path == found.other_file.path and found.other_spec.dtype == "float32"
 
 
 def test_a_scored_prompt_is_compared_from_its_second_token(pool: Pool, quantised_model: Path) -> None:
