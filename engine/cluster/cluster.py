@@ -7,9 +7,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import Any
 
 from engine.cluster import messages as c
 from engine.cluster.listener import Listener, check_exposed
@@ -55,6 +54,7 @@ class Cluster:
         self.failures: dict[str, str] = {}
         self._nodes: dict[str, RemoteNode] = {}
         self._starting = set[str]()
+        self._ended: dict[str, str] = {}
         self._is_over = threading.Event()
         self._process = OwnerProcess()
         self._ray: Program | None = None
@@ -140,10 +140,8 @@ class Cluster:
                 _log.warning("the nodes of the cluster %s are not known at present: %s", self.address, error)
 
     def _welcome(self, listing: c.Listing) -> None:
-        """Start an agent on every node that has none; note why agents failed."""
-        names = {found.id: found.name for found in listing.nodes}
-        for node, reason in listing.failures.items():
-            self.failures[names.get(node, node[:6])] = reason
+        """Start an agent on every node that has none; note why agents have ended."""
+        self._ended.update(listing.failures)
         with self.changed:
             new = [one for one in listing.nodes if one.id not in self._nodes and one.id not in self._starting]
             self._starting.update(one.id for one in new)
@@ -155,15 +153,17 @@ class Cluster:
         node = None
         try:
             node = self._dialled(found)
-        except (EngineError, OSError) as error:
-            self.failures[found.name] = str(error)
-        except Exception as defect:  # the node would else never be tried again
-            _log.exception("the agent of node %s could not be started", found.name)
-            self.failures[found.name] = repr(defect)
+        except Exception as error:  # whatever it is, the node is tried again
+            told = str(error) if isinstance(error, EngineError) else repr(error)
+            if self.failures.get(found.name) != told and not self.is_closed:
+                _log.warning("node %s is not used: %s", found.name, told)
+            self.failures[found.name] = told
         with self.changed:
             self._starting.discard(found.id)
             if node is not None and not node.is_lost and not self.is_closed:
                 self.failures.pop(found.name, None)
+                if any(other.name == node.name for other in self._nodes.values()):
+                    node.name = f"{node.name} ({node.id[:6]})"
                 self._nodes[found.id] = node
             self.changed.notify_all()
         if node is not None and self.is_closed:
@@ -173,11 +173,25 @@ class Cluster:
         listener, ray = self._listener, self._ray
         assert listener is not None and ray is not None
         token, dialled = listener.expect()
+        self._ended.pop(found.id, None)
         try:
             ray.ask(c.StartAgent(found.id, listener.host, listener.port, token), _ASK_S)
-            return RemoteNode(found, _awaited(dialled, self._is_over), listener, self._on_lost)
+            return RemoteNode(found, self._awaited(found, dialled), listener, self._on_lost)
         finally:
             listener.forget(token)
+
+    def _awaited(self, found: c.Found, dialled: "Future[socket.socket]") -> socket.socket:
+        """Wait for the connection of a node's agent. Raises WorkerDied if none comes, PoolClosed after close()."""
+        end = time.monotonic() + _AGENT_S
+        while time.monotonic() < end:
+            try:
+                return dialled.result(TICK_S)
+            except FutureTimeout:
+                if reason := self._ended.pop(found.id, ""):
+                    raise WorkerDied(f"its agent ended: {reason}") from None
+            except CancelledError:
+                raise cancelled() from None
+        raise WorkerDied(f"its agent did not dial in within {_AGENT_S:g} s: see Ray's logs of that node")
 
     def _on_lost(self, node: RemoteNode) -> None:
         with self.changed:
@@ -195,20 +209,6 @@ class Cluster:
 def cancelled() -> PoolClosed:
     """Return the error for a cluster that was closed before it could be used."""
     return PoolClosed("loading was cancelled before the cluster was ready: open the pool again")
-
-
-def _awaited(dialled: Any, is_over: threading.Event) -> socket.socket:
-    """Wait for an agent's connection. Raises WorkerDied where none comes, or the cluster is closed meanwhile."""
-    end = time.monotonic() + _AGENT_S
-    while time.monotonic() < end and not is_over.is_set():
-        try:
-            connection: socket.socket = dialled.result(TICK_S)
-            return connection
-        except FutureTimeout:
-            continue
-        except CancelledError:
-            break
-    raise WorkerDied(f"its agent did not dial in within {_AGENT_S:g} s: see Ray's logs of that node")
 
 
 def _check_reachable(address: str) -> None:

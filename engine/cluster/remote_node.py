@@ -38,8 +38,7 @@ class RemoteNode:
         self, found: c.Found, end: socket.socket, listener: Listener, on_lost: Callable[["RemoteNode"], object]
     ) -> None:
         """Wait for the agent's first message. Raises WorkerDied, ConfigError for an agent of another version."""
-        self.id, self.address = found.id, found.address
-        self.name = found.name if found.name != found.address else f"{found.address} ({found.id[:6]})"
+        self.id, self.name, self.address = found.id, found.name, found.address
         self._listener, self._on_lost = listener, on_lost
         self._channel = Channel(end, _FROM_AGENT)
         self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()

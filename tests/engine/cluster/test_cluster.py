@@ -11,10 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from engine.cluster import messages
 from engine.cluster.cluster import Cluster
 from engine.errors import ConfigError, EngineError, ServerFailed, WorkerDied
 from engine.jobs import Job
 from engine.pool.pool import Pool
+from engine.pool.watchdog import SILENCE_S
 from engine.specs import Sampling
 from tests.processes import children_with, free_port
 from tests.ray_cluster import RayCluster, ray_cluster
@@ -52,6 +54,11 @@ def spread_pool(cluster: RayCluster, story_model: Path) -> Iterator[Pool]:
 
 def places(pool: Pool) -> list[str]:
     return sorted(worker.node for worker in pool.workers())
+
+
+def longest_silence_s(pool: Pool) -> float:
+    assert pool._nodes is not None
+    return max(node.silent_s for node in pool._nodes._cluster.nodes)
 
 
 def workers_of(cluster: RayCluster) -> list[psutil.Process]:
@@ -103,6 +110,36 @@ def test_an_agent_that_is_killed_takes_its_worker_along_and_comes_back(cluster: 
     until(lambda: places(spread_pool) == ["a", "b", "c"], "its node is not used again", SLOW_START_S)
 
 
+def test_a_short_silence_is_waited_for(cluster: RayCluster, spread_pool: Pool) -> None:
+    before = {worker.pid for worker in spread_pool.workers()}
+    agent = agents_of(cluster)[0]
+    agent.suspend()
+    until(lambda: longest_silence_s(spread_pool) > SILENCE_S + 1, "the silence is not noticed")
+    agent.resume()
+    until(lambda: longest_silence_s(spread_pool) < 1, "the agent is not heard again")
+    assert {worker.pid for worker in spread_pool.workers()} == before
+    assert [spread_pool.submit(PROMPT, max_tokens=4).result(120).text for _ in range(6)]
+
+
+def test_a_long_silence_is_the_loss_of_the_node(
+    cluster: RayCluster, spread_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "LOST_S", 2.0)
+    jobs = [spread_pool.submit(f"{number}: {PROMPT}", max_tokens=200) for number in range(12)]
+    until(lambda: all(len(job.steps) for job in jobs), "no tokens come")
+    agent = agents_of(cluster)[0]
+    worker = children_with("engine.pool.worker", agent)[0]
+    with spread_pool.held():
+        agent.suspend()
+        until(lambda: len(places(spread_pool)) == 2, "the silent node is not given up")
+    monkeypatch.undo()
+    errors = [error for job in jobs if (error := ended(job)) is not None]
+    assert len(errors) == 4 and all("it was silent for 2 s" in str(error) for error in errors)
+    agent.resume()
+    until(lambda: not worker.is_running() and not agent.is_running(), "a process of the silent node stays")
+    until(lambda: places(spread_pool) == ["a", "b", "c"], "the node is not used again", SLOW_START_S)
+
+
 def test_a_closed_pool_leaves_no_process_on_its_nodes(cluster: RayCluster, story_model: Path) -> None:
     with Pool(story_model, cluster=cluster.address, threads=1, n_ctx=256) as pool:
         pool.submit(PROMPT, max_tokens=200)
@@ -146,7 +183,7 @@ def test_the_command_line_generates_on_a_cluster(cluster: RayCluster, story_mode
     assert alone == spread != ""
 
 
-def test_a_cluster_that_does_not_exist_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_does_not_exist_is_said_so() -> None:
     with pytest.raises(ServerFailed, match=r"no Ray cluster answers at .*ray start --head"):
         Cluster(f"127.0.0.1:{free_port()}")
     for address in ("nowhere", "127.0.0.1:port", "127.0.0.1:99999"):
