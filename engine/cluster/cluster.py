@@ -77,6 +77,8 @@ class Cluster:
         self._welcome(listing)
         with self.changed:
             self.changed.wait_for(lambda: not self._starting or self._is_over.is_set(), _AGENT_S)
+        for name, reason in self.failures.items():
+            _log.warning("node %s is not used: %s", name, reason)
         if not self.nodes:
             told = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
             raise ServerFailed(f"no node of the cluster can be used ({told or 'it has none'})")
@@ -155,8 +157,7 @@ class Cluster:
             node = self._dialled(found)
         except Exception as error:  # whatever it is, the node is tried again
             told = str(error) if isinstance(error, EngineError) else repr(error)
-            if self.failures.get(found.name) != told and not self.is_closed:
-                _log.warning("node %s is not used: %s", found.name, told)
+            _log.info("node %s is not used: %s", found.name, told)
             self.failures[found.name] = told
         with self.changed:
             self._starting.discard(found.id)

@@ -190,5 +190,5 @@ def check_exposed(host: str, auth_mode: str) -> None:
         return
     raise ConfigError(
         f"the cluster reaches this machine at {host}, and Ray lets whoever reaches its ports run programs here: set "
-        "RAY_AUTH_MODE=token on every node and here, or start it with `ray start --head --node-ip-address=127.0.0.1`"
+        "RAY_AUTH_MODE=token on every node and here, or start it for this machine alone, see docs/cluster.md"
     )

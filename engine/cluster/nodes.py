@@ -103,8 +103,8 @@ def explained(address: str, error: Exception) -> ConfigError | ServerFailed:
         return ConfigError(f"the cluster {address} runs another version ({text}): install the same Ray and Python here")
     if address == "auto":
         return ServerFailed(
-            f"no Ray cluster runs on this machine ({text[:300]}): start one with "
-            "`ray start --head --node-ip-address=127.0.0.1`, or give the address of one"
+            f"no Ray cluster runs on this machine ({text[:300]}): start one with `ray start --head`, or give the "
+            "address of one"
         )
     return ServerFailed(f"the cluster at {address} cannot be joined: {text[:600]}")
 
