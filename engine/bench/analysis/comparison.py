@@ -18,6 +18,7 @@ from engine.bench.analysis.entries import (
     shown,
 )
 from engine.bench.analysis.rounds import APART
+from engine.bench.analysis.run_to_run import between_runs, run_to_run
 from engine.bench.analysis.summary import (
     TABLE_METRICS,
     CellSummary,
@@ -45,8 +46,10 @@ class Comparison:
     a setting that an entry lacks is no difference. metrics: the first of them decides. baseline: key of the entry that
     the others are compared with; best: key of the recommended entry, the baseline unless another is proven better; both
     None where nothing was measured. verdicts: by (key, metric), none for the baseline and for figures from notes; those
-    within the baseline's run are the ones of its summary, see `compare_runs` for the families. warnings: caveats of the
-    comparison, each a sentence.
+    within the baseline's run are the ones of its summary, see `compare_runs` for the families. run_to_run: by key of an
+    entry of another run, the verdict of the main metric against the same configuration of the baseline's run: a family
+    of its own. between_runs: these in a sentence, empty without any. warnings: caveats of the comparison, each a
+    sentence.
     """
 
     offered: Mapping[str, str]
@@ -57,6 +60,8 @@ class Comparison:
     baseline: str | None
     best: str | None
     verdicts: Mapping[tuple[str, str], Verdict]
+    run_to_run: Mapping[str, Verdict]
+    between_runs: str
     warnings: tuple[str, ...]
     sentence: str
 
@@ -77,7 +82,8 @@ class Comparison:
         lines = [row([escaped(name) for name in head]), row(["---"] * len(head)), *map(self._row, self.entries)]
         same = ", ".join(f"{label_of(name)} {shown(name, value)}" for name, value in self.same.items())
         notes = [f"- {escaped(warning)}" for warning in self.warnings]
-        below = [f"Same for all: {escaped(same)}.", ""] if same else []
+        shared = f"Same for all: {same}." if same else ""
+        below = [line for one in (shared, self.between_runs) if one for line in (escaped(one), "")]
         return "\n".join([escaped(self.sentence), "", *lines, "", *below, *notes, *([""] if notes else [])])
 
     def _row(self, entry: Entry) -> str:
@@ -114,6 +120,7 @@ def compare_runs(
     if base is not None:
         entries = [replace(entry, marks=marks_of(entry, base)) for entry in entries]
     verdicts = {} if base is None else _verdicts(entries, base, names, offered)
+    between = {} if base is None else run_to_run(entries, base, offered, names[0])
     differing, same = _settings(entries)
     cells = [
         replace(entry.cell, number=number, label=entry.label, verdict=verdicts.get((entry.key, names[0])))
@@ -130,6 +137,8 @@ def compare_runs(
         baseline=base.key if base else None,
         best=None if best is None else entries[best].key,
         verdicts=verdicts,
+        run_to_run=between,
+        between_runs="" if base is None else between_runs(between.values(), base.run.name or "the baseline", names[0]),
         warnings=caveats(entries, base, len(keys) - len(entries)),
         sentence=_sentence(entries, cells, names[0], place, best),
     )

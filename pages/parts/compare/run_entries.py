@@ -18,7 +18,7 @@ from pages.parts.compare import run_pen
 from pages.parts.labels import distinct
 
 GROUP, TABLE, NAME = "compare_group", "compare_table", "configuration"
-BASELINE = "baseline"
+BASELINE, SAME = "baseline", "same in baseline's run"
 
 
 def show(comparison: Comparison) -> Entry | None:
@@ -61,12 +61,14 @@ def metrics_of(comparison: Comparison, group: str) -> list[str]:
 
 
 def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
-    """Return one row per entry: main verdict, remarks, settings that differ, then each metric with its own verdict."""
+    """Return one row per entry: verdicts of the main metric, remarks, differing settings, each metric with its own."""
     entries = comparison.entries
     table: dict[str, list[Any]] = {NAME: [entry.label for entry in entries]}
     judged = _judged(comparison, metrics)
     if comparison.main_metric in judged:
         table[_heading(comparison, comparison.main_metric)] = _words(comparison, comparison.main_metric)
+    if comparison.run_to_run:
+        table[SAME] = _between(comparison)
     if any(entry.marks for entry in entries):
         table["remarks"] = [", ".join(entry.marks) for entry in entries]
     for name in comparison.differing:
@@ -124,6 +126,13 @@ def _words(comparison: Comparison, name: str) -> list[str]:
         verdict_columns.words(verdict, metric) if verdict else BASELINE * (entry.key == comparison.baseline)
         for entry, verdict in zip(comparison.entries, _verdicts(comparison, name), strict=True)
     ]
+
+
+def _between(comparison: Comparison) -> list[str]:
+    """Return the verdict of each entry against the same configuration of the baseline's run; empty without one."""
+    metric = METRICS_BY_NAME[comparison.main_metric]
+    found = [comparison.run_to_run.get(entry.key) for entry in comparison.entries]
+    return [verdict_columns.words(verdict, metric) if verdict else "" for verdict in found]
 
 
 def _styles(comparison: Comparison, name: str) -> list[str]:

@@ -19,6 +19,8 @@ def show(bench: Workbench) -> None:
     comparison = compared(runs)
     if comparison.entries:
         st.subheader(plain(comparison.sentence), anchor=False)
+        if comparison.between_runs:
+            st.markdown(plain(comparison.between_runs))
     for warning in comparison.warnings:
         st.caption(plain(warning))
     run_choice.pick_runs(bench, runs)
