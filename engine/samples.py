@@ -55,6 +55,16 @@ METRICS_BY_NAME = {metric.name: metric for metric in METRICS}
 MAIN_METRICS = ("tokens_per_s", "decode_per_s", "prefill_per_s", "end_to_end_per_s", "sentences_per_s")
 """In order of preference: a run is judged by the first of these that it has."""
 
+ENGINES_QUESTION, ENGINES_METRIC = "engines", "end_to_end_per_s"
+"""Question of runs that compare engines, and the metric that judges them, as it counts the same work for each: every
+prompt and every token, however slow the engine is."""
+
+
+def main_metrics(question: str) -> tuple[str, ...]:
+    """Return the metrics that judge a run of a question, in order of preference."""
+    return (ENGINES_METRIC, *MAIN_METRICS) if question == ENGINES_QUESTION else MAIN_METRICS
+
+
 SYSTEM_NOISE = (
     "steal_share",
     "pressure_share",

@@ -5,7 +5,7 @@ They compute the figures of a configuration as engine.bench.analysis.summary doe
 
 from collections.abc import Collection, Iterable
 
-from engine.samples import FEWEST_CLEAN, MAIN_METRICS
+from engine.samples import ENGINES_METRIC, ENGINES_QUESTION, FEWEST_CLEAN, MAIN_METRICS
 
 CHOSEN = "chosen AS (SELECT unnest($ids::UUID[]) AS run_id, unnest($numbers::INTEGER[]) AS cell)"
 """WITH clause for a selection of configurations, by run and number."""
@@ -35,13 +35,18 @@ def by_cell(metrics: Collection[str], condition: str = "true") -> str:
 def best_of_runs(condition: str = "true") -> str:
     """Return a query for run_id, best_metric, best: the highest median among a run's configurations.
 
-    best_metric: the first of MAIN_METRICS that the run has. condition: on `samples`; it must select whole runs.
+    best_metric: the first of its question's main metrics that the run has. condition: on `samples`; it must select
+    whole runs.
     """
-    first = " ".join(f"WHEN count({name}) > 0 THEN '{name}'" for name in MAIN_METRICS)
+    of_engines = f"WHEN question = '{ENGINES_QUESTION}' AND count({ENGINES_METRIC}) > 0 THEN '{ENGINES_METRIC}' "
+    first = of_engines + " ".join(f"WHEN count({name}) > 0 THEN '{name}'" for name in MAIN_METRICS)
     value = " ".join(f"WHEN '{name}' THEN {name}" for name in MAIN_METRICS)
     return f"""
         WITH counted AS ({_counted(condition)}),
-        judged AS (SELECT run_id, CASE {first} END AS best_metric FROM counted GROUP BY run_id),
+        judged AS (
+            SELECT run_id, CASE {first} END AS best_metric
+            FROM counted JOIN (SELECT id AS run_id, question FROM runs) USING (run_id) GROUP BY run_id, question
+        ),
         by_round AS (
             SELECT run_id, best_metric, cell, round, median(CASE best_metric {value} END) AS best
             FROM counted JOIN judged USING (run_id) GROUP BY run_id, best_metric, cell, round

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from engine.bench.analysis.engines import engine_name, uncompared
 from engine.bench.analysis.entries import (
     NOTED_METRIC,
     WORKLOAD,
@@ -13,7 +14,7 @@ from engine.bench.analysis.entries import (
     llama_version,
     shown,
 )
-from engine.samples import METRICS_BY_NAME
+from engine.samples import ENGINES_QUESTION, METRICS_BY_NAME
 from engine.units import counted
 
 ELSEWHERE: dict[Mark, str] = {
@@ -33,6 +34,7 @@ def caveats(entries: Sequence[Entry], baseline: Entry | None, num_missing: int) 
     if baseline is not None:
         measured = [entry for entry in entries if not entry.is_noted and entry.key != baseline.key]
         said += [_elsewhere(mark, measured, baseline) for mark in ELSEWHERE]
+        said += _of_engines(measured, baseline)
         said.append(_apart([entry for entry in measured if not is_paired(entry, baseline)]))
     return tuple(sentence for sentence in said if sentence)
 
@@ -45,6 +47,17 @@ def _missing(num: int) -> str:
         f"{counted(num, 'selected configuration')} {'is' if is_one else 'are'} left out: "
         f"{'its run was' if is_one else 'their runs were'} deleted or took no samples."
     )
+
+
+def _of_engines(measured: Sequence[Entry], baseline: Entry) -> list[str]:
+    """Return the caveats for engines of the baseline's run: what they are compared with, and which ones are not."""
+    run = baseline.run
+    mine = [entry for entry in measured if entry.run.id == run.id]
+    if run.question != ENGINES_QUESTION or not mine:
+        return []
+    name = engine_name(baseline.settings)
+    told = f"Each engine of this run is compared with {name} under the same load."
+    return [told, uncompared(run, baseline.cell.number)]
 
 
 def _mixed_kinds(entries: Sequence[Entry]) -> str:

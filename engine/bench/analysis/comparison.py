@@ -30,7 +30,7 @@ from engine.bench.analysis.summary import (
 from engine.bench.analysis.wording import escaped, figure, row, told
 from engine.errors import ConfigError
 from engine.runs import RunRecord
-from engine.samples import MAIN_METRICS, METRICS_BY_NAME
+from engine.samples import METRICS_BY_NAME, main_metrics
 from engine.stats import FIRST_LOOK, Verdict, compare_many
 from engine.units import quantity
 
@@ -108,9 +108,10 @@ def compare_runs(
     replaced by the first that has enough of them. metrics: those to judge by, the first decides; raises ConfigError for
     one that does not exist.
 
-    Configurations of the baseline's run are compared with it by pairs of rounds, those of other runs as independent
-    samples. So there are two families for each metric: all configurations of the baseline's run, chosen or not, and the
-    chosen configurations of all other runs. Their joint family-wise error rate is at most one in twenty.
+    Configurations of the baseline's run are compared with it by pairs of rounds, those of a run of engines with the
+    baseline's engine under the same load; those of other runs with the baseline, as independent samples. So there are
+    two families for each metric: all configurations of the baseline's run, chosen or not, and the chosen configurations
+    of all other runs. Their joint family-wise error rate is at most one in twenty.
     """
     offered = offer(runs)
     keys = list(dict.fromkeys(offered.first if chosen is None else chosen))
@@ -152,7 +153,8 @@ def _metrics(entries: Sequence[Entry], wanted: Sequence[str] | None) -> tuple[st
     if wanted:
         return tuple(dict.fromkeys(wanted))
     num_having = {name: sum(name in entry.cell.metrics for entry in entries) for name in METRICS_BY_NAME}
-    speeds = [name for name in MAIN_METRICS if num_having[name]]
+    questions = {entry.run.question for entry in entries if not entry.is_noted}
+    speeds = [name for name in main_metrics(questions.pop() if len(questions) == 1 else "") if num_having[name]]
     main = max(speeds or METRICS_BY_NAME, key=lambda name: num_having[name])
     return tuple(dict.fromkeys([main, *(name for name in (*TABLE_METRICS, NOTED_METRIC) if num_having[name])]))
 
@@ -183,7 +185,7 @@ def _verdicts(
             words=words_of(metric),
         )
         within = dict(zip(own, verdicts, strict=False))
-        mine = (entry for entry in judged if entry.run.id == base.run.id and entry.key != base.key)
+        mine = (entry for entry in judged if entry.run.id == base.run.id and entry.cell.number in within)
         found |= {(entry.key, name): within[entry.cell.number] for entry in mine}
         found |= {(entry.key, name): one for entry, one in zip(others, verdicts[len(own) :], strict=True)}
     runs = {entry.run.id: entry.run for entry in entries}

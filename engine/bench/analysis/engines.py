@@ -9,14 +9,10 @@ from engine.bench.planning.axes import AXES_BY_NAME
 from engine.bench.planning.engines import label_of
 from engine.bench.planning.product import short_paths
 from engine.runs import RunRecord
-from engine.samples import Metric
+from engine.samples import ENGINES_METRIC, ENGINES_QUESTION, Metric
 from engine.stats import Verdict
 from engine.stats.verdicts import SAME_WITHIN
 from engine.units import counted, duration
-
-QUESTION = "engines"
-ENGINES_METRIC = "end_to_end_per_s"
-"""Judges engines, as it counts the same work for each: every prompt and every token, however slow the engine is."""
 
 
 class Rival(NamedTuple):
@@ -42,7 +38,7 @@ def compared_with(run: RunRecord, base: int) -> dict[int, int]:
 
     There it is the engine of `base` under the same load, which is everything that the plan varies beside the engine.
     """
-    if run.question != QUESTION:
+    if run.question != ENGINES_QUESTION:
         return {cell.number: base for cell in run.cells if cell.number != base}
     settings = {cell.number: cell.settings for cell in run.cells}
     engine = settings.get(base, {}).get("arm")
@@ -52,6 +48,22 @@ def compared_with(run: RunRecord, base: int) -> dict[int, int]:
         for number, values in settings.items()
         if values.get("arm") != engine and (load := load_of(run, values)) in bases
     }
+
+
+def uncompared(run: RunRecord, base: int) -> str:
+    """Return which engines are compared with nothing, and why, as a sentence; empty where all are."""
+    if run.question != ENGINES_QUESTION:
+        return ""
+    against, settings = compared_with(run, base), {cell.number: cell.settings for cell in run.cells}
+    engine = settings.get(base, {}).get("arm")
+    alone = [values for number, values in settings.items() if values.get("arm") != engine and number not in against]
+    names = list(dict.fromkeys(engine_name(values) for values in alone))
+    if not names:
+        return ""
+    told = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} compared with nothing"
+    if len(run.plan.get("axes", {}).get("model", ())) > 1:
+        return f"{told}: the plan varies the model, and which one an external engine runs is not its choice."
+    return f"{told}: {engine_name(settings.get(base, {}))} was not measured under the same load."
 
 
 def load_of(run: RunRecord, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

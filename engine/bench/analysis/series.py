@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from engine.bench.analysis.engines import QUESTION
 from engine.bench.analysis.scatter import kinds_of, ratios_of
 from engine.bench.analysis.summary import CellSummary, Summary
 from engine.bench.planning.axes import AXES_BY_NAME
@@ -16,7 +15,7 @@ from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.product import short_paths
 from engine.errors import ConfigError
 from engine.runs import RunRecord
-from engine.samples import METRICS_BY_NAME, Samples, is_counted
+from engine.samples import ENGINES_QUESTION, METRICS_BY_NAME, Samples, is_counted
 from engine.stats import Interval
 from engine.units import digits, exact
 
@@ -211,7 +210,7 @@ def advice(run: RunRecord, summary: Summary) -> Advice:
         return Advice(run.outcome["winner"], is_open, budget_s=run.outcome.get("budget_s") or 0.0)
     if run.question in ("python", "users"):
         return Advice(None)
-    if run.question == QUESTION:
+    if run.question == ENGINES_QUESTION:
         missing = [each.verdict for each in summary.cells if each.verdict and each.verdict.word == "not enough data"]
         return Advice(None, bool(missing), max((verdict.more_rounds for verdict in missing), default=0))
     open_cells = [

@@ -7,19 +7,18 @@ from typing import Any
 
 from engine.bench.analysis.disturbance import Disturbance, disturbance_of, is_mostly_disturbed, without_rounds
 from engine.bench.analysis.engines import (
-    ENGINES_METRIC,
-    QUESTION,
     Load,
     Rival,
     compared_with,
     engine_name,
     engines_sentence,
+    uncompared,
     words_of_load,
 )
 from engine.bench.analysis.rounds import APART, Rounds, round_s
 from engine.bench.analysis.wording import SPEEDS, cosine, escaped, figure, gain_of, looks, row, times, told
 from engine.runs import CellStatus, RunRecord
-from engine.samples import MAIN_METRICS, METRICS_BY_NAME, Metric, Samples
+from engine.samples import ENGINES_QUESTION, METRICS_BY_NAME, Metric, Samples, main_metrics
 from engine.stats import Interval, Verdict, compare_many
 from engine.stats.evidence import ByRound
 from engine.stats.verdicts import SAME_WITHIN, Word
@@ -150,10 +149,10 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
 
 def _sentence(run: RunRecord, cells: Sequence[CellSummary], main: str, base: int | None, best: int | None) -> str:
     seconds = round_s(run.samples)
-    if run.question == QUESTION and base is not None:
+    if run.question == ENGINES_QUESTION and base is not None:
         told = engines_sentence(loads_of(run, cells, main, base), METRICS_BY_NAME[main], seconds)
         if told:
-            return told
+            return " ".join(filter(None, (told, uncompared(run, base))))
     return sentence_of(cells, main, base, best, seconds)
 
 
@@ -222,11 +221,10 @@ def words_of(metric: Metric) -> tuple[Word, Word]:
 
 
 def first_measured(cells: Sequence[CellSummary], question: str = "") -> str:
-    """Return the first of MAIN_METRICS, else of METRICS, that any configuration has; before them, for the question
-    "engines", ENGINES_METRIC."""
+    """Return the first of the question's main metrics, else of METRICS, that any configuration has."""
     present = {name for cell in cells for name in cell.metrics}
-    names = (*((ENGINES_METRIC,) if question == QUESTION else ()), *MAIN_METRICS, *METRICS_BY_NAME)
-    return next((name for name in names if name in present), MAIN_METRICS[0])
+    names = main_metrics(question)
+    return next((name for name in (*names, *METRICS_BY_NAME) if name in present), names[0])
 
 
 def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -> dict[int, Verdict]:
@@ -237,7 +235,7 @@ def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -
     configuration that is called better or worse. The tests are paired by round where the rounds were common ones. Where
     most samples were disturbed, the verdicts ask for no further rounds.
     """
-    pairs = _pairs(run, rounds, compared_with(run, base), metric)
+    pairs = pairs_within(run, rounds, base, metric)
     is_paired = [run.origin not in APART] * len(pairs)
     found = compare_many(list(pairs.values()), is_paired, is_more_better=metric.is_more_better, words=words_of(metric))
     found = [without_rounds(one) for one in found] if is_mostly_disturbed(run.samples) else found
@@ -245,8 +243,9 @@ def verdicts_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -
 
 
 def pairs_within(run: RunRecord, rounds: Rounds, base: int, metric: Metric) -> dict[int, tuple[ByRound, ByRound]]:
-    """Return figures by round of every other configuration with the metric, by number, each with those of `base`."""
-    return _pairs(run, rounds, {cell.number: base for cell in run.cells if cell.number != base}, metric)
+    """Return figures by round of the other configurations with the metric, by number, each with those of the one that
+    it is compared with: `base`, or for the question "engines" its engine under the same load."""
+    return _pairs(run, rounds, compared_with(run, base), metric)
 
 
 def _pairs(

@@ -13,14 +13,13 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from engine.bench.analysis import series
-from engine.bench.analysis.engines import QUESTION
 from engine.bench.analysis.explanation import baseline_role
 from engine.bench.analysis.scatter import KINDS
 from engine.bench.analysis.series import Point
 from engine.bench.analysis.summary import CellSummary, Summary
 from engine.history import downsampling
 from engine.runs import RunRecord
-from engine.samples import METRICS_BY_NAME
+from engine.samples import ENGINES_QUESTION, METRICS_BY_NAME
 from engine.units import counted, digits, quantity, scale_of
 from pages.parts.benchmark.chart_pen import (
     ACCENT,
@@ -52,7 +51,7 @@ def lines(run: RunRecord, summary: Summary, axis: str, axis_label: str, metric: 
     value = quantity(best.metrics[metric].value, METRICS_BY_NAME[metric].unit)
     figure = blank(f"Best: {value} with {best.label}", axis_label)
     pen = Pen(figure, run, metric, [point.cell for line in drawn for point in line.points])
-    for line, (colour, symbol) in zip(drawn, strokes(len(drawn), is_ordered=run.question != QUESTION), strict=True):
+    for line, (colour, symbol) in zip(drawn, strokes(len(drawn), is_ordered=_is_ordered(run)), strict=True):
         pen.dots(line.points, colour)
         pen.line(line.points, colour, line.label, symbol=symbol)
     for point, role in _roles(run, [point for line in drawn for point in line.points], best, summary):
@@ -117,7 +116,7 @@ def trade_off(run: RunRecord, summary: Summary, axis: str, x_metric: str, metric
     label = METRICS_BY_NAME[x_metric].label
     figure = blank(f"{value} at {cost} {label}", f"{label}, {scale.unit}")
     pen = Pen(figure, run, metric, cells)
-    for line, (colour, symbol) in zip(drawn, strokes(len(drawn), is_ordered=run.question != QUESTION), strict=True):
+    for line, (colour, symbol) in zip(drawn, strokes(len(drawn), is_ordered=_is_ordered(run)), strict=True):
         marks = [str(point.cell.settings.get(axis, "")) for point in line.points]
         points = [point._replace(x=point.x * scale.factor) for point in line.points]
         pen.line(points, colour, line.label, marks=marks, symbol=symbol)
@@ -210,3 +209,8 @@ def _roles(run: RunRecord, points: Sequence[Point], best: CellSummary, summary: 
 
 def _memory(cell: CellSummary) -> float:
     return cell.metrics["pss_bytes"].value if "pss_bytes" in cell.metrics else math.nan
+
+
+def _is_ordered(run: RunRecord) -> bool:
+    """Return whether lines stand for values in an order, which engines are not."""
+    return run.question != ENGINES_QUESTION

@@ -10,7 +10,7 @@ from engine.errors import ConfigError, EngineError
 from engine.history import History
 from engine.history.reports import Block
 from engine.runs import RunRecord
-from engine.samples import MAIN_METRICS, METRICS_BY_NAME
+from engine.samples import METRICS_BY_NAME, main_metrics
 from engine.units import between, quantity
 from engine.workbench import Workbench
 from pages.parts import address
@@ -60,7 +60,7 @@ def _configuration(bench: Workbench, text: str) -> tuple[RunRecord, int]:
 def _usual(run: RunRecord, cell: int) -> str:
     """Return the first of the main metrics that a configuration has."""
     samples = run.samples[run.samples["cell"] == cell]
-    return next((name for name in MAIN_METRICS if np.isfinite(samples[name]).any()), DEFAULT)
+    return next((name for name in main_metrics(run.question) if np.isfinite(samples[name]).any()), DEFAULT)
 
 
 def _controls(run: RunRecord | None, cell: int, metric: str) -> None:

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 
 from engine.bench.analysis import entries
-from engine.bench.analysis.engines import ENGINES_METRIC, compared_with
+from engine.bench.analysis.comparison import compare_runs
+from engine.bench.analysis.engines import compared_with, uncompared
 from engine.bench.analysis.entries import offer
 from engine.bench.analysis.summary import summarise
 from engine.bench.measurement.metrics import RequestTimes, metrics_of
 from engine.bench.planning.plan import Objective
+from engine.samples import ENGINES_METRIC
 from tests.engine.bench.run_maker import measured_run
 
 DESK = "external:desk"
@@ -94,6 +96,28 @@ def test_engines_are_compared_under_the_same_model() -> None:
     assert summary.sentence == (
         "With b, this pool generates 1.25 times as many tokens per second, prefill included, as transformers."
     )
+
+
+def test_an_external_engine_beside_several_models_is_said_to_be_compared_with_nothing() -> None:
+    settings = [{"arm": "pool", "model": "/m/a.gguf"}, {"arm": "pool", "model": "/m/b.gguf"}, {"arm": DESK}]
+    settings += [{"arm": "transformers", "model": "/m/b.gguf"}]
+    plan = {"axes": {"model": ["/m/a.gguf", "/m/b.gguf"], "arm": ["pool", DESK, "transformers"]}}
+    run = measured_run("r", [100.0, 50.0, 70.0, 30.0], settings=settings, question="engines", plan=plan)
+    assert uncompared(run, 0).startswith("desk (external) is compared with nothing: the plan varies the model, and")
+    assert summarise(run).sentence.endswith(uncompared(run, 0))
+    assert uncompared(run_of({("pool", 1): 1.0, (DESK, 2): 2.0}), 0).endswith("not measured under the same load.")
+
+
+def test_compare_judges_engines_as_their_run_does() -> None:
+    run = run_of(
+        {("pool", 1): 100.0, ("llama-server", 1): 120.0, ("pool", 16): 390.0, ("llama-server", 16): 300.0},
+        noise_sd=0.001,
+    )
+    found = compare_runs([run])
+    assert found.main_metric == ENGINES_METRIC and found.baseline == "r.0"
+    words = {key: verdict.word for (key, name), verdict in found.verdicts.items() if name == ENGINES_METRIC}
+    assert words == {"r.1": "faster", "r.3": "slower"}, "each under its own number of users"
+    assert "Each engine of this run is compared with this pool under the same load." in found.warnings
 
 
 def test_an_external_engine_is_compared_with_the_only_model() -> None:

@@ -86,6 +86,9 @@ def test_the_main_metric_is_the_first_that_was_measured(history: History) -> Non
     assert {row["name"]: row["best_metric"] for row in history.find.runs().rows} == {
         name: name for name in MAIN_METRICS
     }
+    keep_run(history, name="engines", question="engines")
+    (row,) = [row for row in history.find.runs().rows if row["name"] == "engines"]
+    assert row["best_metric"] == "end_to_end_per_s"
     keep_run(history, num_samples=0, name="nothing")
     (row,) = history.find.runs(Filter(text="nothing")).rows
     assert (row["best"], row["best_metric"], row["num_samples"]) == (None, None, 0)
