@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from engine.backends.address import is_address
 from engine.backends.connecting import embed_by, known_at, open_known
+from engine.cluster.specs import ClusterSpec
 from engine.embedding.embedder import Embedder
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
@@ -17,7 +18,7 @@ def open_engine(
     spec: PoolSpec,
     *,
     build: str = "",
-    cluster: str = "",
+    cluster: str | ClusterSpec = "",
     on_progress: Callable[[float], object] | None = None,
     on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
 ) -> Engine:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Literal, NamedTuple, Protocol, Self, Unpack, overload
+from typing import Literal, NamedTuple, Protocol, Self, Unpack, overload, runtime_checkable
 
 from engine.chat_options import ChatOptions
 from engine.errors import EngineError, PoolClosed
@@ -192,6 +192,17 @@ class Engine(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_error: object) -> None: ...
+
+
+@runtime_checkable
+class SpreadEngine(Engine, Protocol):
+    """Engine whose workers may run on the nodes of a cluster; `nodes` is empty where they run on this machine."""
+
+    def nodes(self) -> list[NodeInfo]: ...
+
+    def add_worker(self, node: str = "") -> None: ...
+
+    def remove_worker(self, node: str) -> None: ...
 
 
 class OpenEngine(Protocol):

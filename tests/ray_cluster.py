@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 
 import psutil
@@ -21,10 +22,14 @@ _NODE = {"include_dashboard": False, "node_ip_address": "127.0.0.1"}
 
 
 class RayCluster:
-    """A cluster with a head that lends no cores, and nodes of one core; `address` is where it listens."""
+    """A cluster with a head that lends no cores, and nodes of one core.
+
+    address: where it listens; home: the home folder of all nodes.
+    """
 
     def __init__(self) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="ray-cluster-")
+        self.home = Path(self._home.name)
         environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", PREFIX + "HOME": self._home.name}
         self._program = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_cluster"],

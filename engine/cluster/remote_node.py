@@ -20,6 +20,7 @@ from engine.cluster.model_files import Have
 from engine.cluster.remote_worker import RemoteWorker
 from engine.errors import ConfigError, EngineError, WorkerDied
 from engine.process.channel import Channel, Message
+from engine.protocol import NodeInfo
 
 _FROM_AGENT: Any = c.FromAgent
 _HELLO_S = 60.0
@@ -128,6 +129,14 @@ class RemoteNode:
             self._asked[number] = (future, answers)
         self.tell(c.Ask(number, what, list(values)))
         return future
+
+    def info(self, num_workers: int = 0, reason: str = "") -> NodeInfo:
+        """Return its state; num_workers: of the pool that asks; reason: why that pool does not use it."""
+        hello = self.hello
+        return NodeInfo(
+            self.name, self.address, self.cores, hello.memory_bytes, self.free_bytes, hello.cpu, hello.llama,
+            num_workers, reason,
+        )  # fmt: skip
 
     def tell(self, message: Message) -> None:
         """Queue a message for the agent; does not block."""

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from engine.cluster.cluster import Cluster, cancelled
-from engine.cluster.file_sending import send_model
 from engine.cluster.messages import WAITED_S
-from engine.cluster.model_files import model_offer
+from engine.cluster.model_on_nodes import ModelOnNodes
 from engine.cluster.node_memory import check_fits_on
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, spread
@@ -43,9 +42,9 @@ class OnNodes:
         spec: PoolSpec,
         build: str,
         prefill_share: int,
-        on_progress: Callable[[float], object],
+        on_sending: Callable[[float], object],
     ) -> None:
-        """Decide the places, and check versions, files and memory of the nodes.
+        """Decide the places, check versions and memory of the nodes, and send the files that they lack.
 
         Raises ConfigError, ModelError, MemoryRefused, WorkerDied.
         """
@@ -62,12 +61,8 @@ class OnNodes:
         self._threads = {node.name: spec.threads or max(1, node.cores // counts[node.name]) for node in used}
         self.threads = max(self._threads.values())
         self._check_memory(used, counts)
-        self._on_progress = on_progress
-        self._offer = model_offer(file, self._tell)
-        self._paths: dict[str, str] = {}
-        self._sending = threading.Lock()
-        for node in used:
-            self._prepare(node)
+        self._model = ModelOnNodes(file)
+        self._model.send(used, on_sending)
 
     def start(self, index: int) -> Started:
         """Start a worker on its node, or on another one that has room; waits for one as long as others run.
@@ -104,7 +99,7 @@ class OnNodes:
 
     def nodes(self, counts: Mapping[str, int]) -> list[NodeInfo]:
         """Return the nodes; counts: workers that run on each, by name."""
-        return [_info(node, counts.get(node.name, 0), self._reason_against(node)) for node in self._cluster.nodes]
+        return [node.info(counts.get(node.name, 0), self._reason_against(node)) for node in self._cluster.nodes]
 
     def add(self, name: str) -> int:
         """Reserve a place on a node, the one with the most cores left where `name` is empty; return its index.
@@ -120,7 +115,7 @@ class OnNodes:
             raise ConfigError(f"node {name!r}: is not one that can be used; these can: {known or 'none'}")
         node = min(candidates, key=lambda one: (counts[one.name] + 1) / one.cores)
         self._check_memory([node], {node.name: 1})
-        self._prepare(node)
+        self._model.path_on(node)
         with self._lock:
             index = max(self._places, default=-1) + 1
             self._places[index] = node.name
@@ -158,24 +153,11 @@ class OnNodes:
         return self._threads.get(node.name) or self.spec.threads or node.cores
 
     def _start_on(self, node: RemoteNode, index: int) -> Started:
-        self._prepare(node)
-        order = order_for(self._paths[node.id], self.spec, self._threads_on(node), self._prefill_share)
+        path = self._model.path_on(node)
+        order = order_for(path, self.spec, self._threads_on(node), self._prefill_share)
         worker = node.start_worker(program_of(self._file, self.spec), self._build)
         link = WorkerLink(Channel(worker.socket, m.ToPool), worker, worker.heartbeat)
         return Started(order, link, node.name)
-
-    def _prepare(self, node: RemoteNode) -> None:
-        """Send the model to a node that does not have it. Raises ModelError, WorkerDied, PoolClosed."""
-        if node.id in self._paths:
-            return
-        with self._sending:
-            if node.id not in self._paths:
-                self._paths[node.id] = send_model(self._offer, node, self._tell)
-
-    def _tell(self, share: float, _doing: str) -> None:
-        if self._cluster.is_closed:
-            raise cancelled()
-        self._on_progress(share)
 
     # what a node must have
 
@@ -219,13 +201,22 @@ def on_nodes(
     spec: PoolSpec,
     build: str,
     prefill_share: int,
-    on_progress: Callable[[float], object],
+    on_sending: Callable[[float], object],
     on_opening: Callable[[Callable[[], None]], object],
 ) -> OnNodes:
-    """Connect to the cluster and decide the places; it is closed again if that fails. Raises EngineError."""
+    """Connect to the cluster, decide the places and send what nodes lack; it is closed again if that fails.
+
+    on_sending: called with the share of the files that is there, 0 to 1. Raises EngineError, PoolClosed if aborted.
+    """
     cluster = Cluster(asked.address, on_opening)
+
+    def told(share: float) -> None:
+        if cluster.is_closed:
+            raise cancelled()
+        on_sending(share)
+
     try:
-        return OnNodes(cluster, asked, file, spec, build, prefill_share, on_progress)
+        return OnNodes(cluster, asked, file, spec, build, prefill_share, told)
     except BaseException as error:
         is_cancelled = cluster.is_closed
         cluster.close()
@@ -246,9 +237,6 @@ def _counts(nodes: list[RemoteNode], asked: ClusterSpec, instances: int) -> dict
     return {name: asked.workers.get(name, 0) for name in names}
 
 
-def _info(node: RemoteNode, num_workers: int, reason: str) -> NodeInfo:
-    hello = node.hello
-    return NodeInfo(
-        node.name, node.address, node.cores, hello.memory_bytes, node.free_bytes, hello.cpu, hello.llama, num_workers,
-        reason,
-    )  # fmt: skip
+def half(told: Callable[[float], object], begins: float) -> Callable[[float], object]:
+    """Return a function that reports the progress of one of two equal parts, which begins at this share."""
+    return lambda share: told(begins + share / 2)

@@ -22,7 +22,7 @@ from engine.pool import messages as m
 from engine.pool.in_order import BATCH, checked_prompts, completions
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LongTexts
-from engine.pool.placed import OnNodes, on_nodes
+from engine.pool.placed import OnNodes, half, on_nodes
 from engine.pool.places import Places, here, model_path
 from engine.pool.texts import Texts
 from engine.pool.worker_group import WorkerGroup
@@ -74,17 +74,17 @@ class Pool(metaclass=Refusing):
         self.spec = with_layout(asked, self.file, on_opening)
         settings = Settings.from_environment()
         self._nodes: OnNodes | None = None
-        told = on_progress or (lambda _fraction: None)
+        told = on_loading = on_progress or (lambda _fraction: None)
         if asked_cluster is None:
             check_fits(self.file, self.spec)
             places: Places = here(self.file, self.spec, build, settings.prefill_share)
         else:
             places = self._nodes = on_nodes(
-                asked_cluster, self.file, self.spec, build, settings.prefill_share, told, on_opening
+                asked_cluster, self.file, self.spec, build, settings.prefill_share, half(told, 0.0), on_opening
             )
-            self.spec = self._nodes.spec
+            self.spec, on_loading = self._nodes.spec, half(told, 0.5)
         self.threads = places.threads
-        self._group = group = WorkerGroup(self.spec.instances, places, self, told)
+        self._group = group = WorkerGroup(self.spec.instances, places, self, on_loading)
         self._jobs = JobQueue(lambda: group.alive, parallel=self.spec.parallel, most_waiting=settings.max_queue)
         self.ending: PoolClosed | None = None
         """Why this pool runs nothing any more: it was closed, or its workers could not be replaced."""

@@ -15,6 +15,7 @@ from engine.backends.connecting import ExternalEngine, open_known, start_managed
 from engine.backends.known import KnownEngine
 from engine.backends.managed_programs import ManagedServer
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
+from engine.cluster.specs import ClusterSpec
 from engine.errors import EngineError, ModelError, PoolClosed
 from engine.history import EngineIdentity, ModelIdentity
 from engine.models.gguf import ModelFile
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 LONGEST_DEFAULT_CTX = 2048
 CONNECTS_WITHIN_S = 300.0
 """All that a server is asked before it counts as connected, of which it may load its model for some."""
+SENDS_WITHIN_S = 86_400.0
+"""Limit of a load on a cluster, whose nodes may have to be sent the file first; each block has a limit of its own."""
 _log = logging.getLogger(__name__)
 
 EJECTED = "the model was ejected while this ran: load it again, then run"
@@ -46,10 +49,12 @@ class ModelState:
     """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`).
 
     server: the external engine that is connected or was started here, None for a model `file` of this machine at
-    `path`; answering: that engine as trials record it; found: what its server says of itself.
+    `path`, whose workers run on the nodes of `cluster`, None for this machine. answering: that engine as trials record
+    it; found: what its server says of itself.
     """
 
     path: Path | None = None
+    cluster: ClusterSpec | None = None
     server: ExternalEngine | None = None
     file: ModelFile | None = None
     spec: PoolSpec = field(default_factory=PoolSpec)
@@ -134,13 +139,14 @@ class ModelManager:
                 self._state = replace(self._state, engine=None, identity=None, error=error)
             return self._state
 
-    def load(self, path: Path, spec: PoolSpec | None = None) -> None:
+    def load(self, path: Path, spec: PoolSpec | None = None, cluster: ClusterSpec | None = None) -> None:
         """Replace the model in the background; progress and failure appear in `state`.
 
         Open jobs of the old model end with PoolClosed, and a load in progress is aborted. spec None: the default for
-        the file. Raises ConfigError while a measurement has exclusive use of the machine.
+        the file; cluster None: this machine. Raises ConfigError while a measurement has exclusive use of the machine.
         """
-        self._begin(ModelState(path, spec=spec or PoolSpec(), progress=0.0), partial(self._open, path, spec))
+        state = ModelState(path, cluster, spec=spec or PoolSpec(), progress=0.0)
+        self._begin(state, partial(self._open, path, spec, cluster))
 
     def connect(self, server: ExternalEngine) -> None:
         """Replace the model by one on a server, which is started first where it is one of the workbench's own, in the
@@ -166,7 +172,7 @@ class ModelManager:
         """Load the model that failed once more, with the same parameters. Raises ConfigError as `load` does."""
         state = self.state
         if state.error is not None and state.path is not None:
-            self.load(state.path, state.spec if state.file is not None else None)
+            self.load(state.path, state.spec if state.file is not None else None, state.cluster)
         elif state.error is not None and state.server is not None:
             self.connect(state.server)
 
@@ -215,16 +221,17 @@ class ModelManager:
             if not self._show(number, progress=None, **changes) and "engine" in changes:
                 changes["engine"].close()
 
-    def _open(self, path: Path, spec: PoolSpec | None, number: int) -> dict[str, Any]:
+    def _open(self, path: Path, spec: PoolSpec | None, cluster: ClusterSpec | None, number: int) -> dict[str, Any]:
         """Load a model and return the changes of the state; empty where a later load or eject replaced this one."""
         file = read_model(path)
         spec = spec or default_spec(file)
-        timeout = LoadTimeout(patience_s(file.size))
+        timeout = LoadTimeout(patience_s(file.size) if cluster is None else SENDS_WITHIN_S)
         if not self._show(number, timeout, file=file, spec=spec):
             return {}
         with timeout:
             digest = _hashed(path)
-            engine = self._open_engine(
+            opening = self._open_engine if cluster is None else partial(open_engine, cluster=cluster)
+            engine = opening(
                 str(path), spec, on_progress=lambda done: self._progress(number, done), on_opening=timeout.begins
             )
             timeout.begins(lambda: _abandon(engine, digest))

@@ -5,6 +5,7 @@ import logging
 import threading
 from pathlib import Path
 
+from engine.cluster.specs import ClusterSpec
 from engine.errors import HistoryError
 from engine.exchange.importer import Importer, remove_leftovers
 from engine.history import History
@@ -14,11 +15,13 @@ from engine.opening import open_engine
 from engine.protocol import Engine, OpenEngine
 from engine.settings import Settings
 from engine.shutdown import close_all
+from engine.specs import PoolSpec
 from engine.vocabulary import Vocabulary
 from engine.workbench.backend_manager import BackendManager
 from engine.workbench.beam_manager import BeamManager
 from engine.workbench.bench_manager import BenchManager
 from engine.workbench.branching import Branching
+from engine.workbench.cluster_manager import ClusterManager
 from engine.workbench.comparison_manager import ComparisonManager
 from engine.workbench.conversations import Conversations
 from engine.workbench.embedding_manager import EmbeddingManager
@@ -58,6 +61,7 @@ class Workbench:
         self._is_closed = False
         self.machine = MachineLease()
         self.model_manager = ModelManager(self.machine, open_engine)
+        self.clusters = ClusterManager()
         self.files = ModelFiles(settings, self.machine)
         self.load_order = LoadOrderManager(self.model_manager, self.machine)
         self.tokenizer = TokenizerManager(self.machine)
@@ -112,6 +116,13 @@ class Workbench:
             return state.loaded()[0].vocabulary
         return self.tokenizer.vocabulary_of(path)
 
+    def load(self, path: Path, spec: PoolSpec | None = None, cluster: ClusterSpec | None = None) -> None:
+        """Load a model as `ModelManager.load` does. The engine has a connection of its own to the cluster: the one by
+        which nodes were chosen is given up."""
+        self.model_manager.load(path, spec, cluster)
+        if cluster is not None:
+            self.clusters.disconnect()
+
     def load_default(self) -> None:
         """Load the model of the settings, else the shipped one, in the background."""
         self.model_manager.load(self.settings.model or embedded_model())
@@ -130,7 +141,7 @@ class Workbench:
             parts = (
                 self.importing, self.importer, self.files, self.load_order, self.backends, self.cards, self.bench,
                 self.compare, self.probable, self.beams, self.replays, self.diffs, self.trials, self.tokenizer,
-                self.meaning, self.embedding, self.model_manager,
+                self.meaning, self.embedding, self.clusters, self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:

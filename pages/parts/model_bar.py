@@ -13,12 +13,12 @@ from engine.models import ModelFile, embedded_model, estimate, read_model
 from engine.models.details import readable
 from engine.models.folder_specs import folder_dtype, gguf_problem, is_by_transformers
 from engine.models.memory import copied_weights
-from engine.protocol import Engine, WorkerInfo
+from engine.protocol import Engine, SpreadEngine, WorkerInfo
 from engine.specs import DTYPES, DType, PoolSpec
 from engine.units import counted, parameters, quantity
 from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
-from pages.parts import engine_choice
+from pages.parts import cluster_choice, engine_choice
 from pages.parts.benchmark.limits_view import machine_limits
 from pages.parts.labels import distinct, told_of
 from pages.parts.models import place
@@ -28,7 +28,7 @@ from pages.parts.units import size
 
 REFRESH_S, WHILE_MEASURING_S = 0.4, 2.0
 MEASURED_WITHIN_S = 2.0
-FOUND, PATH, ELSEWHERE = "Library", "Path", "External engine"
+FOUND, PATH, CLUSTER, ELSEWHERE = "Library", "Path", "Cluster", "External engine"
 OPENED = "model_dialog"
 """Session state key of the open dialog, picker or machine."""
 ANOTHER = "Load another model, connect to an external engine, or change the parameters"
@@ -69,17 +69,15 @@ def show() -> None:
         label, told = ("Change", ANOTHER) if state.engine is not None else ("Choose a model", None)
         st.button(label, key="model_change", help=told, on_click=_open, args=("picker",))
         if state.engine is not None:
-            is_here = state.file is not None
             end, does = _ending(state)
             st.button(end, key="model_eject", type="tertiary", help=does, on_click=bench.model_manager.eject)
-            st.button(
-                "This machine" if is_here else "This engine", key="model_machine", type="tertiary",
-                help="Processor, limits, workers" if is_here else "What this engine supports, page by page",
-                on_click=_open, args=("machine",),
-            )  # fmt: skip
+            about, tells = _about(state)
+            st.button(about, key="model_machine", type="tertiary", help=tells, on_click=_open, args=("machine",))
     match st.session_state.get(OPENED):
         case "picker":
             _picker(bench)
+        case "machine" if state.cluster is not None and isinstance(state.engine, SpreadEngine):
+            _cluster(bench, state.engine)
         case "machine" if state.engine is not None and state.file is not None:
             _machine(bench, state.engine, state.file)
         case "machine" if state.engine is not None:
@@ -98,6 +96,15 @@ def _ending(state: ModelState) -> tuple[str, str]:
     if isinstance(state.server, ManagedServer):
         return "Stop", f"End {state.server.kind}, which runs as long as the workbench"
     return ("Eject", "Unload the model") if state.server is None else ("Disconnect", "Disconnect from this engine")
+
+
+def _about(state: ModelState) -> tuple[str, str]:
+    """Return the label of the button that opens the dialog about where the model runs, and what that tells."""
+    if state.cluster is not None:
+        return "This cluster", "Nodes, and their workers"
+    if state.file is None:
+        return "This engine", "What this engine supports, page by page"
+    return "This machine", "Processor, limits, workers"
 
 
 def _load_again(bench: Workbench) -> None:
@@ -134,6 +141,8 @@ def _loading_text(state: ModelState) -> str:
         return f"Starting it with {plain(readable(state.server.path.name))}"
     if state.server is not None:
         return "Connecting and checking what the server supports"
+    if state.cluster is not None:
+        return "Loading on the nodes" if state.progress else "Connecting to the cluster and sending what nodes lack"
     if state.progress:
         return "Loading"
     if state.file is not None and state.file.is_folder:
@@ -152,7 +161,8 @@ def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
     kind = f"{engine.spec.dtype} · transformers" if file.is_folder else file.quantisation
     facts = f"{parameters(file.num_parameters)} parameters · {kind} · {size(file.size)}"
-    st.caption(f"{plain(facts)}  \ncontext {engine.capabilities.n_ctx:,} · {plain(threads_text(engine))}")
+    where = cluster_choice.told(engine) if isinstance(engine, SpreadEngine) and state.cluster else threads_text(engine)
+    st.caption(f"{plain(facts)}  \ncontext {engine.capabilities.n_ctx:,} · {plain(where)}")
     if state.path == embedded_model():
         st.caption(DEMONSTRATION)
 
@@ -177,38 +187,52 @@ def _picker(bench: Workbench) -> None:
     """Draw the choice of a file and a pool, with their memory estimate before anything loads."""
     state = bench.model
     source = st.segmented_control(
-        "Source", (FOUND, PATH, ELSEWHERE), default=ELSEWHERE if state.server else FOUND, required=True,
-        key="pick_source", label_visibility="collapsed",
+        "Source", (FOUND, PATH, CLUSTER, ELSEWHERE), default=_source(state), required=True, key="pick_source",
+        label_visibility="collapsed",
     )  # fmt: skip
     if source == ELSEWHERE:
         if engine_choice.choose(bench, state):
             _close()
             st.rerun()
         return
+    cluster = cluster_choice.choose(bench, state.cluster) if source == CLUSTER else None
+    if source == CLUSTER and cluster is None:
+        return
     try:
-        path = _from_library(state) if source == FOUND else _from_path()
+        path = _from_path() if source == PATH else _from_library(state)
         if path is None:
             return
         file = read_model(path)
         usual = state.spec if state.engine and state.path == path else default_spec(file)
-        spec = _profile(bench, path) or _pool(file, usual)
-        needed = estimate(file, spec)
+        spec = _profile(bench, path) or _pool(file, usual, is_here=cluster is None)
+        fits = _fits_here(file, spec) if cluster is None else cluster_choice.fits(bench, file, spec, cluster)
     except EngineError as error:
         notice(error)
         return
-    st.markdown(f"Needs **{size(needed.total)}** of {size(needed.available)} free memory")
-    st.progress(min(needed.total / max(needed.available, 1), 1.0))
-    st.caption(plain(needed.arithmetic[0].upper() + needed.arithmetic[1:] + "."))
-    if not needed.fits:
-        notice("The model does not fit in memory. Use fewer instances, fewer sequences or a shorter context.")
-    if st.button("Load", type="primary", disabled=not needed.fits, key="pick_load"):
+    if st.button("Load", type="primary", disabled=not fits, key="pick_load"):
         try:
-            bench.model_manager.load(path, spec)
+            bench.load(path, spec, cluster)
         except EngineError as error:
             notice(error)
         else:
             _close()
             st.rerun()
+
+
+def _source(state: ModelState) -> str:
+    """Return the source of the model that is loaded."""
+    return ELSEWHERE if state.server else CLUSTER if state.cluster else FOUND
+
+
+def _fits_here(file: ModelFile, spec: PoolSpec) -> bool:
+    """Draw the memory that a pool needs on this machine; return whether it fits."""
+    needed = estimate(file, spec)
+    st.markdown(f"Needs **{size(needed.total)}** of {size(needed.available)} free memory")
+    st.progress(min(needed.total / max(needed.available, 1), 1.0))
+    st.caption(plain(needed.arithmetic[0].upper() + needed.arithmetic[1:] + "."))
+    if not needed.fits:
+        notice("The model does not fit in memory. Use fewer instances, fewer sequences or a shorter context.")
+    return needed.fits
 
 
 def _from_library(state: ModelState) -> Path | None:
@@ -244,8 +268,11 @@ def _profile(bench: Workbench, path: Path) -> PoolSpec | None:
     return kept[name] if name else None
 
 
-def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
-    """Draw and return the pool's parameters. Raises ConfigError for values out of range."""
+def _pool(file: ModelFile, spec: PoolSpec, *, is_here: bool) -> PoolSpec:
+    """Draw and return the pool's parameters. Raises ConfigError for values out of range.
+
+    is_here: on this machine; else the cluster says how many instances there are.
+    """
     helps = {
         "n_ctx": f"Tokens per sequence; the model was trained with {file.n_ctx_train:,}",
         "parallel": "Trials that run in parallel in each instance",
@@ -265,7 +292,7 @@ def _pool(file: ModelFile, spec: PoolSpec) -> PoolSpec:
                 placeholder=("all cores" if is_torch else "adaptive") if name == "threads" else None,
             )
             for name, label in FIELDS.items()
-            if not (is_torch and name == "n_gpu_layers")
+            if not (is_torch and name == "n_gpu_layers") and (is_here or name != "instances")
         }  # fmt: skip
         if is_torch:
             values["dtype"] = dtype
@@ -301,6 +328,26 @@ def _dtype(file: ModelFile, spec: PoolSpec) -> DType | None:
     )  # fmt: skip
 
 
+@st.dialog("This cluster", width="large", on_dismiss=_close)
+def _cluster(bench: Workbench, engine: SpreadEngine) -> None:
+    """Draw the nodes, to change their workers, and the worker processes."""
+    cluster_choice.change(bench, engine)
+    st.dataframe([{"node": worker.node, **_row(worker)} for worker in engine.workers()], hide_index=True)
+
+
+def _row(worker: WorkerInfo) -> dict[str, str | int]:
+    """Return what a worker says of itself."""
+    return {
+        "process": worker.pid,
+        "phase": phase_text(worker),
+        "cores": ", ".join(map(str, worker.cpus)) or "any",
+        "threads": worker.threads,
+        "prefill threads": worker.threads_batch,
+        "running": worker.num_running,
+        "waiting": worker.num_waiting,
+    }
+
+
 @st.dialog("This machine", width="medium", on_dismiss=_close)
 def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
     """Draw the machine, its measured limits, and the worker processes with their memory."""
@@ -324,13 +371,7 @@ def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
         notice(error)
     rows = [
         {
-            "process": worker.pid,
-            "phase": phase_text(worker),
-            "cores": ", ".join(map(str, worker.cpus)) or "any",
-            "threads": worker.threads,
-            "prefill threads": worker.threads_batch,
-            "running": worker.num_running,
-            "waiting": worker.num_waiting,
+            **_row(worker),
             "memory (PSS)": _measured(figures.get(worker.pid, {}).get("pss_bytes")),
             "private memory": _measured(figures.get(worker.pid, {}).get("private_bytes")),
         }
