@@ -106,7 +106,10 @@ def explained(address: str, error: Exception) -> ConfigError | ServerFailed:
             f"no Ray cluster runs on this machine ({text[:300]}): start one with `ray start --head`, or give the "
             "address of one"
         )
-    return ServerFailed(f"the cluster at {address} cannot be joined: {text[:600]}")
+    return ServerFailed(
+        f"the cluster at {address} cannot be joined: {text[:600]}. Check that it runs; where it asks for a token, set "
+        "RAY_AUTH_MODE=token and give this machine the token too"
+    )
 
 
 def _last_line(error: Exception) -> str:
