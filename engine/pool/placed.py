@@ -114,6 +114,7 @@ class OnNodes:
             known = ", ".join(node.name for node in usable)
             raise ConfigError(f"node {name!r}: is not one that can be used; these can: {known or 'none'}")
         node = min(candidates, key=lambda one: (counts[one.name] + 1) / one.cores)
+        self._check_alike([node])
         self._check_memory([node], {node.name: 1})
         self._model.path_on(node)
         with self._lock:
@@ -168,19 +169,24 @@ class OnNodes:
         return llama
 
     def _check_alike(self, nodes: list[RemoteNode]) -> None:
-        for node in nodes:
-            if reason := self._reason_against(node):
+        for node in [] if self._asked.mixed else nodes:
+            if reason := self._difference(self._llama_of(node)):
                 raise ConfigError(
                     f"node {node.name} {reason}: the same request would give other digits there. Install the same "
                     "Logitbench and llama.cpp on every node, or allow mixed nodes"
                 )
 
     def _reason_against(self, node: RemoteNode) -> str:
-        """Return why a node may not be used beside the others, as a predicate; empty where it may."""
-        if self._asked.mixed or self._build:
-            return ""
+        """Return why a node may not be used beside the others, as a predicate; empty where it may.
+
+        Libraries of a `build` are compared when a pool opens and when a worker is added, as each node must be asked.
+        """
+        return "" if self._asked.mixed or self._build else self._difference(node.hello.llama)
+
+    def _difference(self, llama: Mapping[str, str]) -> str:
+        """Return in what a node's llama.cpp differs, as a predicate; empty where it does not."""
         for part in _COMPARED:
-            ours, theirs = self._llama.get(part, ""), node.hello.llama.get(part, "")
+            ours, theirs = self._llama.get(part, ""), llama.get(part, "")
             if ours != theirs:
                 return f"has another llama.cpp ({part}: {theirs or 'unknown'} instead of {ours or 'unknown'})"
         return ""
