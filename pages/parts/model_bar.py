@@ -332,6 +332,7 @@ def _dtype(file: ModelFile, spec: PoolSpec) -> DType | None:
 def _cluster(bench: Workbench, engine: SpreadEngine) -> None:
     """Draw the nodes, to change their workers, and the worker processes."""
     cluster_choice.change(bench, engine)
+    st.caption("Worker processes")
     st.dataframe([{"node": worker.node, **_row(worker)} for worker in engine.workers()], hide_index=True)
 
 

@@ -88,6 +88,8 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
     put(monkeypatch, bench, "backends", ScriptedTask("A measurement of embedding backends", 0.5, "onnx", 20.0))
     put(monkeypatch, bench, "meaning", ScriptedTask("Reading", 0.25, "30 of 120 texts", 9.0))
     put(monkeypatch, bench, "importing", ScriptedTask("Importing a.zip", 0.75, left_s=3.0))
+    changes: Any = bench.clusters._changes
+    changes.start(ScriptedTask("Changing the workers", 0.5, "starting a worker on b"))
     manager.background.start(ScriptedTask("Measuring this machine", 0.5, left_s=120.0))
     found = {job.title: job for job in job_tray.jobs(bench)}
     assert {title: (job.line, job.page, task_progress.left(job.task)) for title, job in found.items()} == {
@@ -99,6 +101,7 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
         "Search by meaning": ("30 of 120 texts", "history", "9 s left"),
         "In the background": ("Measuring this machine", "benchmark", "2 min left"),
         "Import": ("Importing a.zip", "history", "3 s left"),
+        "Workers": ("starting a worker on b", "prompt_lab", task_progress.UNKNOWN),
     }
     assert found["Comparison"].query == {"comparison": "an-id"}
     assert found["Load order"].query == {"view": "order", "model": "/m/a.gguf", "second": "/m/b.gguf"}
