@@ -2,7 +2,6 @@
 
 const FOLDED = "logitbench.tree.folded";
 const MOST_LEVELS = 12;
-const ROWS_OF_GROUP = 40;
 
 function foldedKeys() {
   try {
@@ -47,7 +46,7 @@ class Tree {
     this.head.replaceChildren(...data.heads.map(([name, text]) => element("span", name, text)));
     this.rows = data.rows.map((row, index) => this.make(row, index));
     if (!matchMedia("(hover: hover)").matches) this.rows.forEach((row) => this.offer(row));
-    this.list.replaceChildren(...this.groups());
+    this.list.replaceChildren(...this.rows);
     this.showFolds();
     this.focusable(Math.max(data.rows.findIndex((row) => row.is_open), 0), hadFocus);
   }
@@ -67,18 +66,6 @@ class Tree {
     text.append(element("span", this.hasBelow(index) ? "fold" : "fold none", "▾"), ...this.marks(row), this.text(row));
     made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)));
     return made;
-  }
-
-  /** The rows in groups, of which the browser lays out those near what is seen; one by one, a thousand rows cost it more. */
-  groups() {
-    const groups = [];
-    for (let at = 0; at < this.rows.length; at += ROWS_OF_GROUP) {
-      const group = element("div", "group");
-      group.setAttribute("role", "none");
-      group.append(...this.rows.slice(at, at + ROWS_OF_GROUP));
-      groups.push(group);
-    }
-    return groups;
   }
 
   text(row) {
@@ -200,9 +187,6 @@ class Tree {
       this.rows[index].classList.toggle("folded", has && isFolded);
       if (has) this.rows[index].ariaExpanded = String(!isFolded);
     });
-    for (const group of this.list.children) {
-      group.style.setProperty("--rows", [...group.children].filter((row) => !row.hidden).length);
-    }
   }
 
   // Keyboard: one row has the focus.
