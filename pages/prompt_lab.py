@@ -93,7 +93,7 @@ def completion(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
 def conversation(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     """Draw a chat: its turns, the newest answer, and at the bottom of the window what is sent next."""
     if trial is None:
-        st.caption("A new conversation. Write a message below and send it.")
+        st.caption("A new conversation. Write a message below and send it. Beam search is in Completion.")
     else:
         with beside_inspector():
             transcript.show(bench, trial, is_running=is_running)
