@@ -1,14 +1,9 @@
 """Benchmark commands: `bench`, `tune`, `reconcile`, `limits`."""
 
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from typing import Any
 
-from engine.bench.analysis.summary import CellSummary, summarise
-from engine.bench.analysis.wording import plain_verdict
 from engine.bench.baselines.llama_bench_program import PROGRAM, build_llama_bench
 from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan
@@ -17,11 +12,13 @@ from engine.bench.planning.remote import remote_requests
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
-from engine.commands.keeping import LEFT, owned, readable
-from engine.commands.printing import print_json, print_json_text
+from engine.commands.bench_on_nodes import measure_on_nodes
+from engine.commands.bench_printing import print_run
+from engine.commands.keeping import LEFT, owned_if_free, readable
+from engine.commands.printing import print_json
 from engine.commands.watched import show_progress
-from engine.errors import ConfigError, HistoryError, HistoryLocked
-from engine.history import INBOX, History, write_inbox, write_run
+from engine.errors import ConfigError
+from engine.history import INBOX, write_inbox, write_run
 from engine.jsonable import figure
 from engine.machine.fingerprint import fingerprint, fingerprint_hash
 from engine.machine.limits import Limits, measure_limits
@@ -42,6 +39,8 @@ def run(words: Sequence[str]) -> None:
     match words_of.parse(words):
         case words_of.BenchArguments() as given if given.is_dry_run:
             show_plan(given.plan, is_json=given.is_json)
+        case words_of.BenchArguments() as given if given.cluster:
+            measure_on_nodes(given.plan, given.cluster, is_json=given.is_json)
         case words_of.BenchArguments() as given:
             if given.builds_llama_bench and not find_program(PROGRAM):
                 build_llama_bench(_teller("building llama-bench"))
@@ -95,7 +94,7 @@ def measure(
         check_writable(given.out)
     settings = Settings.from_environment()
     with ExitStack() as closing:
-        history = _history(settings, closing)
+        history = owned_if_free(settings, closing)
         keeper = HistoryKeeper(history, lambda error: print(f"not saved: {error}", file=sys.stderr))
         confirmed = remote_requests(plan, planned_cells(plan)) if given.sends_to_others else {}
         session = Session(plan, keeper, before=before, confirmed=tuple(confirmed))
@@ -127,6 +126,8 @@ def resume(given: words_of.ResumeArguments) -> None:
         before = history.runs.run(given.run)
     if before is None:
         raise ConfigError(f"there is no run {given.run!r} in the history")
+    if before.origin != "measured":
+        raise ConfigError(f"run {given.run} was not measured by this machine ({before.origin}): measure its plan anew")
     measure(Plan.from_dict(before.plan), given, before)
 
 
@@ -134,7 +135,7 @@ def show_limits(given: words_of.LimitsArguments) -> None:
     """Print memory bandwidth and matrix throughput of this machine; measure them where they are not known."""
     settings = Settings.from_environment()
     with ExitStack() as closing:
-        history = _history(settings, closing)
+        history = owned_if_free(settings, closing)
         kept = history.runs.limits(fingerprint_hash(fingerprint())) if history else None
         is_measured = given.is_measured_again or kept is None
         limits = measure_limits(on_progress=_teller("measuring")) if is_measured else Limits.from_dict(kept or {})
@@ -147,17 +148,6 @@ def show_limits(given: words_of.LimitsArguments) -> None:
         print(f"memory read {digits(rate / 1e9):>6} GB/s with {counted(num, 'thread')}")
     print(f"matrix multiply {digits(limits.flops / 1e9)} GFLOP/s (32-bit)")
     print(f"last-level cache {quantity(limits.cache_bytes, 'B')}")
-
-
-def _history(settings: Settings, closing: ExitStack) -> History | None:
-    """Open the history; return None where another process owns it or, with the reason printed, it is unusable."""
-    try:
-        return closing.enter_context(owned(settings))
-    except HistoryLocked:
-        return None
-    except HistoryError as error:
-        print(f"not saved: {error}", file=sys.stderr)
-        return None
 
 
 def _watched(session: Session, keeper: HistoryKeeper) -> bool:
@@ -191,43 +181,3 @@ def _teller(doing: str) -> Callable[[float], None]:
             line.end()
 
     return tell
-
-
-def print_run(done: RunRecord, *, is_json: bool) -> None:
-    """Print a run as a table of its configurations, or as JSON."""
-    if is_json:
-        print_json_text(json_of_run(done))
-    else:
-        print(summarise(done).to_markdown())
-        print(f"run {done.id}")
-
-
-def json_of_run(done: RunRecord) -> str:
-    """Return a run with the results of its configurations, as indented JSON."""
-    summary = summarise(done)
-    sentence = done.outcome.get("sentence") or summary.sentence
-    cells = [_cell(cell) for cell in summary.cells]
-    told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
-    told["disturbance"] = summary.disturbance.to_dict()
-    told |= {"machine": dict(done.machine), "versions": dict(done.versions), "cells": cells}
-    return json.dumps(told, ensure_ascii=False, indent=1, default=asdict)
-
-
-def _cell(cell: CellSummary) -> Mapping[str, Any]:
-    verdict = cell.verdict
-    return {
-        "number": cell.number,
-        "label": cell.label,
-        "settings": dict(cell.settings),
-        "status": cell.status,
-        "reason": cell.reason,
-        "facts": {name: figure(value) for name, value in cell.facts.items()},
-        "metrics": {
-            name: {key: figure(value) for key, value in interval._asdict().items()}
-            for name, interval in cell.metrics.items()
-        },
-        "num_counted": cell.num_counted,
-        "num_disturbed": cell.num_disturbed,
-        "num_replaced": cell.num_replaced,
-        "verdict": None if verdict is None else plain_verdict(verdict),
-    }

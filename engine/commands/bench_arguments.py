@@ -10,6 +10,7 @@ from engine.bench.planning.axes import AXES, EMBEDDING_AXES, axes_of
 from engine.bench.planning.axis import Axis, values_of
 from engine.bench.planning.candidates import settings_plan
 from engine.bench.planning.cells import ARRIVALS
+from engine.bench.planning.engines import is_external
 from engine.bench.planning.layout import AUTO, LIBRARY_DEFAULT
 from engine.bench.planning.plan import ARMS, GOALS, Plan, Question
 from engine.bench.planning.plan_file import read_plan
@@ -41,7 +42,8 @@ class BenchArguments:
     """Arguments of `bench`, `tune` or `reconcile`: the plan of a run, which has the question, and options.
 
     out: file for the whole run. builds_llama_bench: build llama-bench first where it is missing. sends_to_others: the
-    plan's requests may go to external engines on other machines.
+    plan's requests may go to external engines on other machines. cluster: address of the cluster on each of whose nodes
+    the plan is measured, empty for this machine.
     """
 
     plan: Plan
@@ -50,6 +52,7 @@ class BenchArguments:
     out: Path | None = None
     builds_llama_bench: bool = False
     sends_to_others: bool = False
+    cluster: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +143,12 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare-answers", action="store_true", help="also compare the configurations' answers")
     parser.add_argument(
         "--dry-run", action="store_true", help="print the plan's estimated time and memory, and measure nothing"
+    )
+    parser.add_argument(
+        "--cluster",
+        default="",
+        metavar="ADDRESS",
+        help="measure the whole plan on each node of this Ray cluster, HOST:PORT, or auto for the one of this machine",
     )
     _add_output(parser)
     axes = parser.add_argument_group(
@@ -239,13 +248,32 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
         compares_answers=plan.compares_answers or given["compare_answers"],
         **{name: value for name, value in said.items() if value is not None},
     )
+    _check_cluster(plan, given)
     return BenchArguments(
         plan=plan,
+        cluster=given["cluster"],
         is_dry_run=given["dry_run"],
         is_json=given["json"],
         out=_path(given["out"]),
         sends_to_others=given["send_to_others"],
     )
+
+
+def _check_cluster(plan: Plan, given: Given) -> None:
+    """Raise ConfigError for what cannot go together with a cluster."""
+    if not given["cluster"]:
+        return
+    about_here = {
+        "dry_run": "estimates for this machine: leave --cluster out, or measure",
+        "out": "writes one run, and each node has one: export them from the history",
+        "build_llama_bench": "builds on this machine: build llama-bench on the nodes",
+        "send_to_others": "is for requests from this machine: leave --cluster out",
+    }
+    for name, why in about_here.items():
+        if given.get(name):
+            raise ConfigError(f"{_flag(name)} {why}")
+    if any(is_external(str(arm)) for arm in plan.axes.get("arm", ())):
+        raise ConfigError("--engine: nodes do not know the external engines of this machine; leave --cluster out")
 
 
 def _model(given: Given, is_embedding: bool = False) -> str:

@@ -11,7 +11,7 @@ from engine.bench.analysis.comparison import Comparison, compare_runs
 from engine.bench.analysis.disturbance import samples_told
 from engine.bench.analysis.wording import plain_verdict
 from engine.commands import history_arguments as words_of
-from engine.commands.bench import json_of_run, print_run
+from engine.commands.bench_printing import json_of_run, print_run
 from engine.commands.keeping import LEFT, owned, readable
 from engine.commands.out_file import table_of, write_rows, write_text
 from engine.commands.printing import print_json, print_json_text

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 
@@ -78,6 +78,17 @@ def owned(settings: Settings) -> Iterator[History]:
         _take_inbox(settings, history)
         yield history
         _take_inbox(settings, history)
+
+
+def owned_if_free(settings: Settings, closing: ExitStack) -> History | None:
+    """Open the history; return None where another process owns it or, with the reason printed, it is unusable."""
+    try:
+        return closing.enter_context(owned(settings))
+    except HistoryLocked:
+        return None
+    except HistoryError as error:
+        print(f"not saved: {error}", file=sys.stderr)
+        return None
 
 
 @contextmanager

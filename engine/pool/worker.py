@@ -4,12 +4,10 @@ It sets its CPU affinity before loading, reports when it is ready, answers betwe
 other end of the socket is closed. It never opens the history database.
 """
 
-import contextlib
 import gc
 import os
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -279,7 +277,6 @@ def serve_pool(end: socket.socket, open_model: OpenModel) -> None:
         pulse, far = Pulse.received_with_far(end)
         if far is not None:
             channel = Channel(far, _TO_WORKER)
-            threading.Thread(target=_end_with, args=(end, far), daemon=True).start()
         pulse.stamp(LOADING)
         pulse.keep_beating()
         worker = Worker(channel, pulse.stamp, open_model)
@@ -290,11 +287,3 @@ def serve_pool(end: socket.socket, open_model: OpenModel) -> None:
         channel.send(m.Failed(type(error).__name__, str(error)))
     except (EOFError, BrokenPipeError, ConnectionError, TimeoutError):
         return
-
-
-def _end_with(end: socket.socket, far: socket.socket) -> None:
-    """End the connection to another machine, and with it this worker, once the program that started it hangs up."""
-    with contextlib.suppress(OSError):
-        end.recv(1)
-    with contextlib.suppress(OSError):
-        far.shutdown(socket.SHUT_RDWR)

@@ -5,6 +5,7 @@ the child was killed. It holds no timestamps: the parent sees whether a counter 
 clock for how long it has not.
 """
 
+import contextlib
 import mmap
 import os
 import socket
@@ -53,13 +54,17 @@ class Pulse:
 
     @classmethod
     def received_with_far(cls, end: socket.socket) -> tuple[Self, socket.socket | None]:
-        """Receive as `received_from`, with the connection to another machine if one came."""
+        """Receive as `received_from`, with the connection to another machine if one came; it ends once the program that
+        started this one hangs up."""
         _message, files, _flags, _address = socket.recv_fds(end, 1, 2)
         if not files:
             raise EOFError("the other end of the channel is closed")
         page, *others = files
         try:
-            return cls(page), socket.socket(fileno=others[0]) if others else None
+            far = socket.socket(fileno=others[0]) if others else None
+            if far is not None:
+                threading.Thread(target=_end_with, args=(end, far), daemon=True).start()
+            return cls(page), far
         finally:
             os.close(page)
 
@@ -82,3 +87,10 @@ class Pulse:
         """Return the current values."""
         num_beats, num_stamps, what = self._words[:3]
         return Reading(num_beats, num_stamps, what & (1 << _PHASE_BITS) - 1, what >> _PHASE_BITS)
+
+
+def _end_with(end: socket.socket, far: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        end.recv(1)
+    with contextlib.suppress(OSError):
+        far.shutdown(socket.SHUT_RDWR)

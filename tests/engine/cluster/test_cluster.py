@@ -1,6 +1,7 @@
 """Pools over the nodes of a real Ray cluster: tokens, losses of nodes, the front's own end, and addresses that fail."""
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -181,6 +182,18 @@ def test_the_command_line_generates_on_a_cluster(cluster: RayCluster, story_mode
         for more in ([], ["--cluster", cluster.address])
     )
     assert alone == spread != ""
+
+
+def test_the_command_line_measures_a_plan_on_every_node(cluster: RayCluster, story_model: Path) -> None:
+    small = ["--layout", "1x1", "--num-prompt", "8", "--num-generated", "4", "--rounds", "1"]
+    words = ["bench", *small, "--model", str(story_model), "--cluster", cluster.address, "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "engine", *words], capture_output=True, text=True, check=True, timeout=300
+    )
+    runs = json.loads(done.stdout)
+    assert [run["machine"]["name"].partition(":")[0] for run in runs] == ["a", "b", "c"]
+    assert all(run["cells"][0]["metrics"]["tokens_per_s"]["value"] > 0 for run in runs)
+    until(lambda: not agents_of(cluster), "an agent of the benchmark stays")
 
 
 def test_a_cluster_that_does_not_exist_is_said_so() -> None:

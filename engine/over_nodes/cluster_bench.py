@@ -1,0 +1,98 @@
+"""Benchmark over the nodes of a cluster: each measures the whole plan, and sends back a run of its own."""
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from engine.bench.planning.plan import Plan
+from engine.cluster.cluster import Cluster
+from engine.cluster.model_files import model_offer
+from engine.errors import PoolClosed
+from engine.models.reading import read_model
+from engine.over_nodes.node_bench import Keep, NodeBench, models_of
+from engine.tasks import Progress, Stopped, Task
+from engine.units import percent
+
+_LOOK_S = 0.2
+
+
+class ClusterBench(Task[list[NodeBench]]):
+    """Task that measures a plan on every node, and returns what came of each, in the order of their names.
+
+    Nodes of one machine measure one after the other, those of different machines at the same time. A node that fails
+    does not end the others. After `stop`, what was measured is returned; it fails as Stopped only where nothing had
+    begun. group: name that the runs share; each has that of its node after it. keep: stores a run, see NodeBench; it
+    is called from several threads. unusable: why nodes could not be used at all, by their names.
+
+    Raises ConfigError, ModelError or ServerFailed where the models or the cluster cannot be used.
+    """
+
+    def __init__(self, plan: Plan, address: str, group: str, keep: Keep) -> None:
+        super().__init__("The benchmark over nodes", lambda _task: self._measured())
+        self._plan, self._address, self._group, self._keep = plan, address, group, keep
+        self._benches: list[NodeBench] = []
+        self.unusable: dict[str, str] = {}
+
+    def _measured(self) -> list[NodeBench]:
+        models = [(path, read_model(os.path.abspath(path))) for path in models_of(self._plan)]
+        offers = {path: model_offer(model, self._tell_hash) for path, model in models}
+        self.update(0.0, "connects to the cluster")
+        try:
+            cluster = Cluster(self._address, self.on_stop)
+        except PoolClosed as error:
+            raise Stopped(f"{self.name} was stopped before it had begun.") from error
+        with cluster:
+            self.unusable = dict(cluster.failures)
+            self._benches = [
+                NodeBench(node, replace(self._plan, name=f"{self._group} on {node.name}"), offers, self._keep)
+                for node in cluster.nodes
+            ]
+            self.follow(self._progress)
+            self.on_stop(self._stop_all)
+            _run_all([partial(_in_turn, chosen) for chosen in self._by_machine()])
+        return self._benches
+
+    def _tell_hash(self, share: float, doing: str) -> None:
+        self.update(0.0, f"{doing}: {percent(share)}")
+
+    def _by_machine(self) -> list[list[NodeBench]]:
+        found: dict[str, list[NodeBench]] = {}
+        for bench in self._benches:
+            found.setdefault(bench.node.address, []).append(bench)
+        return list(found.values())
+
+    def _stop_all(self) -> None:
+        for bench in self._benches:
+            bench.stop()
+
+    def _progress(self) -> Progress:
+        share = sum(bench.share for bench in self._benches) / max(len(self._benches), 1)
+        left = [bench.left_s for bench in self._benches if bench.left_s is not None]
+        doing = ", ".join(f"{bench.node.name}: {bench.doing}" for bench in self._benches)
+        return Progress(share, doing, max(left) if left else None)
+
+
+def _in_turn(benches: list[NodeBench]) -> None:
+    for bench in benches:
+        bench.run()
+
+
+def _run_all(works: list[Callable[[], None]]) -> None:
+    """Run these at the same time, and wait for all; the first error is raised then."""
+    failures: list[Exception] = []
+
+    def run(work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,184 @@
+"""A plan measured on each node, with agents in this process: its runs, their group, failures and stops."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from engine import __main__ as shell
+from engine.bench.planning.plan import Plan
+from engine.cluster import node_files
+from engine.cluster.cluster import TICK_S
+from engine.errors import ConfigError, EngineError, HistoryError, WorkerDied
+from engine.history import History, run_bytes
+from engine.history.filters import Filter
+from engine.machine.cores import allowed_cores
+from engine.machine.fingerprint import fingerprint_hash
+from engine.over_nodes import cluster_bench, node_bench
+from engine.over_nodes import messages as m
+from engine.over_nodes.cluster_bench import ClusterBench
+from engine.over_nodes.node_bench import NodeBench
+from engine.runs import RunRecord
+from engine.settings import Settings
+from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
+from tests.engine.history.run_maker import make_run
+from tests.processes import children_with
+from tests.waiting import until
+
+WORKLOAD = {"num_prompt": 8, "num_generated": 4}
+WORDS = ("--layout", "1x1", "--num-prompt", "8", "--num-generated", "4", "--rounds", "1", "--cluster", "here")
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ClusterHere]:
+    """Two nodes, a and b, of one core each, which hear from the front as from a real cluster."""
+    is_over = threading.Event()
+    with cluster_here(tmp_path, "a", "b") as one:
+
+        def watch() -> None:
+            while not is_over.wait(TICK_S):
+                for node in list(one.nodes):
+                    node.tick(0.0)
+
+        threading.Thread(target=watch, daemon=True).start()
+        monkeypatch.setattr(ClusterHere, "__enter__", lambda self: self, raising=False)
+        monkeypatch.setattr(ClusterHere, "__exit__", lambda self, *_error: self.close(), raising=False)
+        monkeypatch.setattr(cluster_bench, "Cluster", lambda _address, _on_opening: one)
+        yield one
+        is_over.set()
+
+
+def planned(model: Path, **options: Any) -> Plan:
+    return Plan(**{"model": str(model), "axes": {"layout": ("1x1",)}, "workload": WORKLOAD, "rounds": 1, **options})
+
+
+def programs() -> list[psutil.Process]:
+    return children_with(node_bench.PROGRAM)
+
+
+@pytest.mark.slow
+def test_a_plan_gives_a_run_of_each_node_in_one_group_of_the_history(
+    cluster: ClusterHere, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shell.main(["bench", *WORDS, "--name", "both", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [run["status"] for run in told] == ["done", "done"]
+    with History.open(Settings.from_environment().history) as history:
+        (tag,) = history.marks.tags()
+        found = history.find.runs(Filter(tags=(tag,)))
+        assert {row["id"] for row in found.rows} == {run["id"] for run in told}
+        runs = [history.runs.run(run["id"]) for run in told]
+    assert [(run.name, run.origin) for run in runs if run] == [("both on a", "node a"), ("both on b", "node b")]
+    for name, run in zip("ab", runs, strict=True):
+        assert run is not None and str(run.machine["name"]).startswith(f"{name}: ")
+        assert run.machine["allowed_cores"] == allowed_cores()[:1]
+        assert run.samples["tokens_per_s"].size and (run.samples["tokens_per_s"] > 0).all()
+        assert not run.cells[0].reason
+    assert shell.main(["bench", "resume", told[0]["id"]]) == 2
+    assert "not measured by this machine (node a)" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_node_that_lacks_the_model_measures_the_one_that_is_sent(
+    cluster: ClusterHere, story_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(node_files._Arriving, "_is_at_front_path", lambda _self, _task: False)
+    cluster.nodes[1].lose("not needed")
+    (bench,) = measured(planned(story_model))
+    assert [path.name for path in (tmp_path / "a" / "cluster").rglob("*.gguf")] == [story_model.name]
+    assert bench.error is None and bench.record is not None
+    assert bench.record.plan["model"] == bench.record.cells[0].settings["model"] == str(story_model)
+
+
+@pytest.mark.slow
+def test_a_program_that_ends_is_told_and_the_other_node_measures(cluster: ClusterHere, story_model: Path) -> None:
+    kept: dict[str, RunRecord] = {}
+    task = started(planned(story_model), kept)
+    until(lambda: len(kept) == 1, "no run has begun")
+    (program,) = programs()
+    program.kill()
+    failed, whole = task.result(300)
+    assert isinstance(failed.error, WorkerDied) and "on node a" in str(failed.error)
+    assert failed.record is not None and failed.record.status == "interrupted"
+    assert whole.error is None and whole.record is not None and whole.record.status == "done"
+    assert sorted(run.status for run in kept.values()) == ["done", "interrupted"]
+
+
+@pytest.mark.slow
+def test_a_node_that_is_lost_is_told_and_leaves_nothing(cluster: ClusterHere, story_model: Path) -> None:
+    kept: dict[str, RunRecord] = {}
+    task = started(planned(story_model), kept)
+    until(lambda: len(kept) == 1, "no run has begun")
+    cluster.nodes[0].lose("its plug was pulled")
+    failed, whole = task.result(300)
+    assert "lost with its node a: its plug was pulled" in str(failed.error)
+    assert whole.error is None
+    until(lambda: not programs(), "a program outlived its node's loss")
+
+
+@pytest.mark.slow
+def test_a_stop_keeps_what_was_measured(cluster: ClusterHere, story_model: Path) -> None:
+    kept: dict[str, RunRecord] = {}
+    task = started(planned(story_model, rounds=1000), kept)
+    until(lambda: task.progress.share > 0, "no sample comes")
+    task.stop()
+    first, second = task.result(60)
+    assert first.record is not None and first.record.status == "stopped" and len(first.record.samples)
+    assert second.record is None and "stopped before it had begun" in str(second.error)
+    until(lambda: not programs(), "a program outlived the stop")
+
+
+def test_what_no_node_can_run_is_said_of_each(cluster: ClusterHere, story_model: Path) -> None:
+    benches = measured(planned(story_model, axes={"build": ("/nowhere/lib",)}))
+    assert [type(bench.error) for bench in benches] == [ConfigError, ConfigError]
+    assert [f"node {name}" in str(bench.error) for name, bench in zip("ab", benches, strict=True)] == [True, True]
+
+
+def test_a_run_that_a_node_makes_up_is_refused(cluster: ClusterHere, story_model: Path) -> None:
+    bench = NodeBench(cluster.nodes[0], planned(story_model), {}, lambda _run: None)
+    with pytest.raises(HistoryError, match="node a"):
+        bench._own(b"PK no run")
+    with pytest.raises(EngineError, match="node a: made up"):
+        bench._take_end(m.Measured(b"", "bounded", "made up"))
+
+
+def test_a_node_cannot_replace_a_run_of_the_history(cluster: ClusterHere, story_model: Path) -> None:
+    bench, sent = NodeBench(cluster.nodes[0], planned(story_model, name="own"), {}, lambda _run: None), make_run()
+    own = bench._own(run_bytes(sent))
+    assert own.id != sent.id and (own.name, own.origin) == ("own", "node a")
+
+
+@pytest.mark.parametrize("address, is_same", [("127.0.0.1", True), ("203.0.113.9", False)])
+def test_a_node_of_this_machine_has_its_fingerprint(
+    cluster: ClusterHere, story_model: Path, address: str, is_same: bool
+) -> None:
+    node, facts = cluster.nodes[0], {"cpu": "a processor", "allowed_cores": [0]}
+    node.address = address
+    sent = make_run(machine={**facts, "hash": fingerprint_hash(facts)})
+    own = NodeBench(node, planned(story_model), {}, lambda _run: None)._own(run_bytes(sent))
+    assert (own.machine["hash"] == sent.machine["hash"]) == is_same
+
+
+@pytest.mark.parametrize(
+    "more", [("--dry-run",), ("--out", "x.zip"), ("--send-to-others",), ("--engine", "external:x")]
+)
+def test_what_a_cluster_cannot_do_is_said(capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
+    assert shell.main(["bench", *WORDS, *more]) == 2
+    assert more[0] in capsys.readouterr().err
+
+
+def started(plan: Plan, kept: dict[str, RunRecord]) -> ClusterBench:
+    def keep(run: RunRecord) -> None:
+        kept[run.id] = run
+
+    task = ClusterBench(plan, "here", "group", keep)
+    task.start()
+    return task
+
+
+def measured(plan: Plan) -> list[NodeBench]:
+    return started(plan, {}).result(300)
