@@ -31,7 +31,7 @@ _TO_AGENT: Any = c.ToAgent
 _QUICK_S = 0.02
 """How often a worker that is being ended is looked at."""
 
-_OF_RAY = "OMP_NUM_THREADS"
+OF_RAY = "OMP_NUM_THREADS"
 """Variable that Ray sets to 1 for its own tasks, and that would limit a worker to one thread."""
 
 
@@ -155,7 +155,7 @@ class Agent:
 
 def run(host: str, port: int, token: bytes) -> None:
     """Run an agent in this process until the front is gone. Raises OSError if the front cannot be dialled."""
-    os.environ.pop(_OF_RAY, None)
+    os.environ.pop(OF_RAY, None)
     Agent(host, port, token, Settings.from_environment().home).serve()
 
 

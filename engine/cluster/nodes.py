@@ -41,7 +41,7 @@ class _Link:
     def answer(self, request: c.ToRay) -> Any:
         match request:
             case c.Connect():
-                _connect(request.address)
+                connect(request.address)
                 return self._listing()
             case c.ListNodes():
                 return self._listing()
@@ -66,7 +66,7 @@ class _Link:
             try:
                 ray.get(ending, timeout=1)
             except Exception as error:  # whatever the agent raised, or Ray about its node
-                yield node, _last_line(error)
+                yield node, last_line(error)
 
 
 def _found(node: Mapping[str, Any]) -> c.Found:
@@ -74,7 +74,7 @@ def _found(node: Mapping[str, Any]) -> c.Found:
     return c.Found(node["NodeID"], node["NodeName"], node["NodeManagerAddress"], cores)
 
 
-def _connect(address: str) -> None:
+def connect(address: str) -> None:
     """Connect to a running cluster. Raises ServerFailed where there is none, ConfigError for another version."""
     try:
         _stay_on_loopback(address)
@@ -112,7 +112,8 @@ def explained(address: str, error: Exception) -> ConfigError | ServerFailed:
     )
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """Return the last line of an error's text, which has the reason after Ray's traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:400]
 

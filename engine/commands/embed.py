@@ -15,6 +15,7 @@ from engine.bench.planning.engines import is_remote, known_engine
 from engine.bench.planning.remote import TEXTS, told_of
 from engine.commands.arguments import check_writable, from_standard_input
 from engine.commands.embed_backends import show_backends
+from engine.commands.embed_corpus import embed_corpus
 from engine.commands.parser import Parser
 from engine.commands.printing import print_json, print_text
 from engine.embedding.choice import LOSSLESS
@@ -45,6 +46,9 @@ def run(words: Sequence[str]) -> None:
         return
     if given.file is None:
         parser.error("FILE is missing: give a file with texts, or --backends")
+    if given.cluster:
+        embed_corpus(given)
+        return
     if given.out is not None:
         if given.out.suffix != ".npy":
             raise ConfigError(f"--out {given.out}: must end in .npy")
@@ -100,8 +104,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--send-to-others", action="store_true", help="allow the texts to go to an external engine on another machine"
     )
+    parser.add_argument(
+        "--cluster",
+        default="",
+        metavar="ADDRESS",
+        help="embed a corpus, FILE.parquet or a folder of them with a --column of texts, on the nodes of this Ray "
+        "cluster, into the folder --out; every node must see both; started again, it goes on",
+    )
     parser.add_argument("--query", action="store_true", help="the texts are queries, which some models prefix")
-    parser.add_argument("--out", type=Path, metavar="FILE.npy", help="write the vectors to this file, float32")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.npy",
+        help="write the vectors to this file, float32; with --cluster to Parquet in this folder",
+    )
     parser.add_argument(
         "--json", action="store_true", help=f"print JSON; vectors have {DECIMALS} decimals, --out has the exact ones"
     )

@@ -9,9 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from engine.calls import embed
 from engine.cluster import messages
 from engine.cluster.cluster import Cluster
 from engine.errors import ConfigError, EngineError, ServerFailed, WorkerDied
@@ -194,6 +198,31 @@ def test_the_command_line_measures_a_plan_on_every_node(cluster: RayCluster, sto
     assert [run["machine"]["name"].partition(":")[0] for run in runs] == ["a", "b", "c"]
     assert all(run["cells"][0]["metrics"]["tokens_per_s"]["value"] > 0 for run in runs)
     until(lambda: not agents_of(cluster), "an agent of the benchmark stays")
+
+
+def test_the_command_line_embeds_a_corpus_and_goes_on(cluster: RayCluster, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    for name in ("one", "two"):
+        table = pa.table({"text": [f"Sentence {row} of {name}." for row in range(40)]})
+        pq.write_table(table, corpus / f"{name}.parquet", row_group_size=10)
+    out = tmp_path / "out"
+    words = ["embed", str(corpus), "--cluster", cluster.address, "--out", str(out), "--backend", "torch", "--json"]
+
+    def told() -> dict[str, int]:
+        done = subprocess.run(
+            [sys.executable, "-m", "engine", *words], capture_output=True, text=True, check=True, timeout=300
+        )
+        return {name: value for name, value in json.loads(done.stdout).items() if name != "out"}
+
+    assert told() == {"num_parts": 8, "num_before": 0, "num_rows": 80}
+    written = {path: path.stat().st_mtime_ns for path in sorted(out.glob("*.parquet"))}
+    again = next(iter(written))
+    again.unlink()
+    assert told() == {"num_parts": 8, "num_before": 7, "num_rows": 80}
+    assert [path for path, at in written.items() if path.stat().st_mtime_ns != at] == [again]
+    vectors = pq.read_table(again)["vector"].to_pylist()
+    assert np.allclose(vectors, embed(pq.read_table(again)["text"].to_pylist(), backend="torch"), atol=1e-5)
 
 
 def test_a_cluster_that_does_not_exist_is_said_so() -> None:

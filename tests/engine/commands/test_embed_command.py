@@ -152,3 +152,28 @@ def test_an_external_engine_embeds_and_another_machine_only_where_that_is_allowe
         assert "sends about 3 texts to 127.0.0.1. Nothing is sent there before you allow it" in capsys.readouterr().err
         assert seen == []
         assert main([*words, "--send-to-others"]) == 0
+
+
+@pytest.mark.parametrize(
+    "more, told",
+    [
+        ((), "--out"),
+        (("--out", "vectors.npy"), "--out"),
+        (("--out", "vectors", "--workers", "2"), "--workers"),
+        (("--out", "corpus/vectors"), "lies in the folder of the corpus"),
+        (("--out", "vectors", "--backend", "external:x"), "external:x"),
+        (("--out", "vectors"), "0 Parquet files"),
+    ],
+    ids=str,
+)
+def test_what_a_corpus_needs_is_said(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    more: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
+    assert main(["embed", "corpus", "--cluster", "auto", *more]) == 2
+    assert told in capsys.readouterr().err

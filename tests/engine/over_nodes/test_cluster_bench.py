@@ -124,9 +124,10 @@ def test_a_node_that_is_lost_is_told_and_leaves_nothing(cluster: ClusterHere, st
 def test_a_stop_keeps_what_was_measured(cluster: ClusterHere, story_model: Path) -> None:
     kept: dict[str, RunRecord] = {}
     task = started(planned(story_model, rounds=1000), kept)
-    until(lambda: task.progress.share > 0, "no sample comes")
+    until(lambda: task.progress.share > 0, "no sample comes", 120)
     task.stop()
     first, second = task.result(60)
+    assert first.error is None
     assert first.record is not None and first.record.status == "stopped" and len(first.record.samples)
     assert second.record is None and "stopped before it had begun" in str(second.error)
     until(lambda: not programs(), "a program outlived the stop")

@@ -1,0 +1,79 @@
+"""Program that has ray.data embed the parts of a corpus on the nodes of a cluster; with engine.cluster.nodes the only
+one that imports ray.
+
+Each node holds one model. A part goes to a node that is free, which reads it, and writes its file.
+"""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import ray
+import ray.data
+from ray.util import get_node_ip_address
+
+from engine.cluster.agent import OF_RAY
+from engine.cluster.listener import check_exposed
+from engine.cluster.nodes import connect, last_line
+from engine.embedding.models import find_model
+from engine.embedding.pool import EmbeddingPool
+from engine.embedding.specs import EmbedSpec
+from engine.errors import ConfigError, ServerFailed
+from engine.over_nodes.corpus import EmbedParts, check, write_part
+from engine.process.serving import serve
+
+MOST_BLOCKS = 4096
+"""Blocks of ray.data, each of which one node takes at a time."""
+
+
+class _Embedder:
+    """Actor with the model, on a node."""
+
+    def __init__(self, order: bytes, threads: int) -> None:
+        os.environ.pop(OF_RAY, None)
+        self._order = msgspec.msgpack.decode(order, type=EmbedParts)
+        wanted = self._order.settings
+        check(Path(self._order.out), wanted)
+        if find_model(wanted.model).content_hash() != wanted.model_sha256:
+            raise ConfigError(f"node {socket.gethostname()} has another {wanted.model}: install the same one there")
+        spec = EmbedSpec(model=wanted.model, backend=wanted.backend, is_query=wanted.is_query, threads=threads)
+        self._pool, self._is_query = EmbeddingPool(spec), wanted.is_query
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        column, out = self._order.settings.column, Path(self._order.out)
+        taken = [self._order.parts[number] for number in batch["number"].tolist()]
+        parts = [part for part in taken if not (out / part.name).exists()]  # a lost node may have written some
+        return {"num_texts": np.array([sum(write_part(part, column, out, self._vectors) for part in parts)])}
+
+    def _vectors(self, texts: list[str]) -> Any:
+        return self._pool.submit(texts, is_query=self._is_query).result().vectors
+
+
+def _answer(order: EmbedParts) -> int:
+    """Embed all parts; return the number of texts. Raises ConfigError, ServerFailed."""
+    connect(order.address)
+    check_exposed(get_node_ip_address(), os.environ.get("RAY_AUTH_MODE", ""))
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    cores = [each for each in cores if each]
+    numbers = [{"number": number} for number in range(len(order.parts))]
+    done = ray.data.from_items(numbers, override_num_blocks=min(len(numbers), MOST_BLOCKS)).map_batches(
+        _Embedder,
+        fn_constructor_args=(msgspec.msgpack.encode(order), min(cores)),
+        batch_size=1,
+        num_cpus=min(cores),
+        concurrency=(1, len(cores)),
+    )
+    try:
+        return sum(int(row["num_texts"]) for row in done.iter_rows())
+    except Exception as error:  # whatever an actor raised, or Ray about its node
+        raise ServerFailed(
+            f"the corpus is not embedded to the end: {last_line(error)}. Start it again to go on"
+        ) from error
+
+
+def main(end: socket.socket) -> None:
+    """Serve until the parent hangs up."""
+    serve(end, EmbedParts, _answer)

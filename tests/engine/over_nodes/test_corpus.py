@@ -1,0 +1,98 @@
+"""Corpora: their parts, files that are whole or absent, and folders that are continued only with the same settings."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from engine.errors import ConfigError, WorkerDied
+from engine.over_nodes import corpus
+from engine.over_nodes.corpus import CorpusSettings, begin, corpus_files, missing, parts_of, write_part
+from engine.step_parts import Floats
+
+TEXTS = ["a", "bb", None, "cccc", "", "ddd"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Two files with three row groups of two rows each."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name in ("one", "two"):
+        table = pa.table({"id": list(range(6)), "text": TEXTS})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=2)
+    return corpus_files(folder)
+
+
+def settings(**changes: object) -> CorpusSettings:
+    return msgspec.structs.replace(CorpusSettings("m", "00", "torch", False, "text", {"one": 1}), **changes)
+
+
+def lengths(texts: list[str]) -> Floats:
+    return np.array([[len(text), 1.0] for text in texts], np.float32)
+
+
+def test_every_row_group_becomes_a_file_of_its_vectors(files: list[Path], tmp_path: Path) -> None:
+    parts = parts_of(files, "text")
+    assert [(part.row_group, part.num_rows) for part in parts] == [(0, 2), (1, 2), (2, 2)] * 2
+    assert [write_part(part, "text", tmp_path, lengths) for part in parts] == [2, 1, 2] * 2
+    rows = [row for part in parts for row in pq.read_table(tmp_path / part.name).to_pylist()]
+    assert [row["text"] for row in rows] == TEXTS * 2
+    assert [row["vector"] for row in rows[:4]] == [[1, 1], [2, 1], None, [4, 1]]
+    assert [row["row"] for row in rows[:4]] == [0, 1, 0, 1]
+    assert missing(tmp_path, parts) == []
+
+
+def test_rows_are_read_and_embedded_in_bounded_batches(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(corpus, "TEXTS_AT_ONCE", 1)
+    asked: list[int] = []
+
+    def embed(texts: list[str]) -> Floats:
+        asked.append(len(texts))
+        return lengths(texts)
+
+    for part in parts_of(files[:1], "text"):
+        write_part(part, "text", tmp_path, embed)
+    assert asked == [1] * 5
+
+
+def test_a_part_that_fails_leaves_no_file_and_is_missing(files: list[Path], tmp_path: Path) -> None:
+    def die(_texts: list[str]) -> Floats:
+        raise WorkerDied("it ended")
+
+    parts = parts_of(files, "text")
+    write_part(parts[0], "text", tmp_path, lengths)
+    with pytest.raises(WorkerDied):
+        write_part(parts[1], "text", tmp_path, die)
+    assert missing(tmp_path, parts) == parts[1:]
+
+
+def test_a_folder_is_continued_only_with_the_same_corpus_and_model(tmp_path: Path) -> None:
+    begin(tmp_path / "out", settings())
+    begin(tmp_path / "out", settings())
+    for changes in ({"model_sha256": "11"}, {"column": "title"}, {"files": {"one": 2}}, {"backend": "onnx"}):
+        with pytest.raises(ConfigError, match=next(iter(changes))):
+            begin(tmp_path / "out", settings(**changes))
+
+
+def test_a_folder_of_something_else_is_refused(files: list[Path]) -> None:
+    with pytest.raises(ConfigError, match="something else"):
+        begin(files[0].parent, settings())
+
+
+def test_a_corpus_that_is_none_is_refused(files: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no column 'title' with texts; it has text"):
+        parts_of(files, "title")
+    with pytest.raises(ConfigError, match="no column 'id'"):
+        parts_of(files, "id")
+    files[0].write_bytes(b"PAR1 no table")
+    with pytest.raises(ConfigError, match="cannot be read as Parquet"):
+        parts_of(files, "text")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="0 Parquet files"):
+        corpus_files(tmp_path / "empty")
