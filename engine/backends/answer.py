@@ -13,6 +13,8 @@ from engine.vocabulary import Vocabulary
 
 MOST_EMPTY = 10_000
 """Events in a row that bring no token: more of them are no answer."""
+MOST_AFTER = 16
+"""Events after the last token that a request allows: they say why the answer ended, and count. More are no end."""
 MOST_TEXT_BYTES = 64 << 20
 """Of one answer."""
 
@@ -37,7 +39,7 @@ class Answer:
         self._stops = [stop.encode() for stop in job.request.stop]
         self._text = bytearray()
         self._end: tuple[str, int] | None = None
-        self.num_taken = self._num_steps = self._num_empty = 0
+        self.num_taken = self._num_steps = self._num_empty = self._num_after = 0
         self._has_ids = False
         self._finish = ""
         self._num_prompt: int | None = None
@@ -50,6 +52,14 @@ class Answer:
     def is_over(self) -> bool:
         """Whether the text has ended here: by a stop string, or at the token limit."""
         return self._end is not None
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether nothing more of it is read: it goes on after a stop string, or long after the token limit.
+
+        At the limit the server ends it by itself, and only then can its connection serve another request.
+        """
+        return self._end is not None and (self._end[0] == "stop" or self._num_after > MOST_AFTER)
 
     @property
     def has_end(self) -> bool:
@@ -73,6 +83,7 @@ class Answer:
     def _take(self, sent: Sent, at: float) -> None:
         if sent.prompt:
             self._take_prompt(sent.prompt)
+        self._num_after += self.is_over
         num_before = self._num_steps
         if sent.tokens:
             self._take_tokens(sent.tokens, sent.text, at)

@@ -4,7 +4,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -23,6 +23,8 @@ ANSWERS_WITHIN_S = 30.0
 BEGINS_WITHIN_S = 600.0
 """First event of a stream: a long prompt on a slow machine."""
 NEXT_WITHIN_S = 120.0
+ENDS_WITHIN_S = 0.02
+"""From the last event of a stream to the end of the response: only then can its connection serve another request."""
 MOST_ANSWER_BYTES = 32 << 20
 MOST_EVENT_BYTES = 4 << 20
 """One event; a token with 1,024 candidates takes about 100 kB."""
@@ -31,6 +33,7 @@ MOST_TOLD = 300
 MOST_WAITS, LONGEST_WAIT_S = 5, 60.0
 """How often, and how long at most, a request is repeated after the wait that a busy server asks for."""
 
+_TIMEOUT = httpx2.Timeout(None, connect=CONNECTS_WITHIN_S).as_dict()
 _TOO_LONG = ("exceed_context_size_error", "context_length_exceeded")
 
 
@@ -43,20 +46,15 @@ class Link:
 
     def __init__(self, address: Address, key: str) -> None:
         self.address = address
-        headers = {"Accept-Encoding": "identity", "User-Agent": "logitbench"}
+        self._headers = {"Accept": "*/*", "Accept-Encoding": "identity", "User-Agent": "logitbench"}
         if key:
-            headers["Authorization"] = f"Bearer {key}"
-        self._client = httpx2.AsyncClient(
-            headers=headers,
-            timeout=httpx2.Timeout(None, connect=CONNECTS_WITHIN_S),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=MOST_IDLE),
-            transport=None if _has_proxy(address) else Wire(CONNECTS_WITHIN_S),
-            follow_redirects=False,
-        )
+            self._headers["Authorization"] = f"Bearer {key}"
+        self._transport = _transport_to(address)
+        self._urls: dict[str, httpx2.URL] = {}
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        await self._transport.aclose()
 
     async def ask(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """Return the JSON that the server answers to GET, or to POST with a body."""
@@ -114,23 +112,46 @@ class Link:
             await response.aclose()
 
     async def _sent(self, path: str, body: Mapping[str, Any] | None) -> httpx2.Response:
-        method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
-        headers = {} if body is None else {"Content-Type": "application/json"}
+        """Send a request over the transport itself: a client above it would take as long again as all else here."""
+        method, content, headers = "GET", None, self._headers
+        if body is not None:
+            method, content = "POST", msgspec.json.encode(body)
+            headers = {**headers, "Content-Type": "application/json"}
         try:
-            request = self._client.build_request(method, self.address.root + path, content=content, headers=headers)
+            request = httpx2.Request(
+                method, self._url(path), headers=headers, content=content, extensions={"timeout": _TIMEOUT}
+            )
             try:
-                return await self._client.send(request, stream=True)
+                return await self._transport.handle_async_request(request)
             except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
                 # the server closed a connection that was kept open: use another
-                return await self._client.send(request, stream=True)
+                return await self._transport.handle_async_request(request)
         except (httpx2.HTTPError, httpx2.InvalidURL, ssl.SSLError) as error:
             raise _unreachable(self.address, error) from None
 
+    def _url(self, path: str) -> httpx2.URL:
+        """Return the address of one of the few paths of an API, each of which is parsed once."""
+        if path not in self._urls:
+            self._urls[path] = httpx2.URL(self.address.root + path)
+        return self._urls[path]
 
-def _has_proxy(address: Address) -> bool:
-    """Return whether the environment names a proxy for an address, which is not asked for this machine itself."""
-    url = urlsplit(address.root)
-    return not address.is_loopback and bool({url.scheme, "all"} & getproxies().keys()) and not proxy_bypass(url.netloc)
+
+def _transport_to(address: Address) -> httpx2.AsyncBaseTransport:
+    """Return what carries requests to an address: connections of our own, or httpx2's through a proxy."""
+    proxy = _proxy_of(address)
+    if proxy is None:
+        return Wire(CONNECTS_WITHIN_S)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=MOST_IDLE)
+    return httpx2.AsyncHTTPTransport(proxy=proxy, limits=limits)
+
+
+def _proxy_of(address: Address) -> str | None:
+    """Return the proxy that the environment names for an address, which is not asked for this machine itself."""
+    url, proxies = urlsplit(address.root), getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    if proxy is None or address.is_loopback or proxy_bypass(url.netloc):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _unreachable(address: Address, error: Exception) -> ServerFailed:
@@ -162,8 +183,9 @@ async def _read(response: httpx2.Response, most: int = MOST_ANSWER_BYTES) -> byt
 
 async def _parts(response: httpx2.Response) -> AsyncIterator[bytes]:
     """Yield the content as it comes. Raises ServerFailed where the connection breaks."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
     try:
-        async for part in response.aiter_raw():
+        async for part in response.stream:
             yield part
     except httpx2.HTTPError as error:
         raise ServerFailed(f"the connection broke ({_bounded(str(error))})") from None
@@ -268,8 +290,8 @@ async def _lists_of_events(response: httpx2.Response) -> AsyncIterator[list[byte
     if not is_stream:
         yield [await _read(response)]
         return
-    left = bytearray()
-    async for part in _parts(response):
+    left, parts = bytearray(), _parts(response)
+    async for part in parts:
         left += part
         *lines, left = left.split(b"\n") if b"\n" in part else (left,)
         if max(map(len, (left, *lines))) > MOST_EVENT_BYTES:
@@ -277,9 +299,13 @@ async def _lists_of_events(response: httpx2.Response) -> AsyncIterator[list[byte
         events = [data for line in lines if line.startswith(b"data:") and (data := bytes(line[5:]).strip())]
         if b"[DONE]" in events:
             yield events[: events.index(b"[DONE]")]
-            return
+            break
         if events:
             yield events
+    with suppress(TimeoutError, ServerFailed):  # nothing is missing
+        async with asyncio.timeout(ENDS_WITHIN_S):
+            async for _ in parts:
+                continue
 
 
 def _bounded(text: str | None, most: int = MOST_TOLD) -> str:

@@ -275,7 +275,7 @@ class ServerEngine(metaclass=Refusing):
                     num_read += len(together)
                     while num_read - answer.num_taken > MOST_UNDELIVERED and not job.done():
                         await asyncio.sleep(UNDELIVERED_POLL_S)
-                    if answer.is_over or job.done():
+                    if answer.is_enough or job.done():
                         break
                 if not num_read:
                     raise ServerFailed(NOTHING_SENT, status=200)

@@ -17,7 +17,8 @@ class _Growing(Sparse[T]):
 
     def put(self, index: int, value: T) -> None:
         self._known[index] = value
-        self._length = max(self._length, index + 1)
+        if index >= self._length:
+            self._length = index + 1
 
     def items(self) -> list[tuple[int, T]]:
         return list(self._known.copy().items())  # a copy at once, as another thread may add
@@ -65,7 +66,7 @@ class SeenVocabulary(Vocabulary):
                 f"the server sent the token id {token:,}, beyond the {self._num_tokens or MOST_TOKENS:,} of its model"
             )
         with self._lock:
-            if self.knows(token):
+            if token in self.pieces._known:
                 return
             known = self.kinds._known.get(token, 0)  # of an end that was marked before its bytes came
             self.kinds.put(token, kind | known)

@@ -1,6 +1,7 @@
 """Texts and token ids of a server that has a tokenizer, which is asked once for each token or for all of them."""
 
 from base64 import b64decode
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -14,6 +15,9 @@ from engine.errors import ConfigError, ServerFailed
 from engine.specs import MAX_ID, MAX_PROMPT_IDS
 from engine.vocabulary import TokenKind, Vocabulary, checked_size
 
+MOST_KEPT, LONGEST_KEPT = 64, 1 << 14
+"""Texts whose ids are kept, and the characters of each at most."""
+
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
 
 
@@ -25,9 +29,22 @@ class ServerText:
 
     def __init__(self, link: Link, dialect: Dialect, vocabulary: Vocabulary, model: str) -> None:
         self._link, self._dialect, self._vocabulary, self._model = link, dialect, vocabulary, model
+        self._ids: OrderedDict[tuple[str, bool], list[int]] = OrderedDict()
 
     async def ids(self, text: str, *, is_special: bool = False) -> list[int]:
-        """Return the ids of a text, with the token that begins texts. Raises ServerFailed."""
+        """Return the ids of a text, with the token that begins texts. Raises ServerFailed.
+
+        A text that was asked for lately is not asked for again: requests for more answers to one prompt begin with it.
+        """
+        key = text, is_special
+        ids = self._ids.pop(key, None) or await self._asked_ids(text, is_special=is_special)
+        if len(text) <= LONGEST_KEPT:
+            self._ids[key] = ids
+        if len(self._ids) > MOST_KEPT:
+            self._ids.popitem(last=False)
+        return list(ids)
+
+    async def _asked_ids(self, text: str, *, is_special: bool) -> list[int]:
         if self._dialect is not LLAMA_SERVER:
             # The server parses control tokens in all texts, so that `is_special` changes nothing.
             return _ids(_of(await self._ask("/tokenize", {"prompt": text, "add_special_tokens": True}), "tokens"))

@@ -5,6 +5,7 @@ import json
 import socket
 import tempfile
 import time
+from itertools import count
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -50,10 +51,14 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
 def added(address: str, name: str, num_rounds: int) -> list[Row]:
     """Time to first token and mean gap of a job, beside those of a socket that only notes when its bytes come."""
     gaps: dict[str, list[float]] = {"harness": [], "socket": []}
+    numbers = count()
     with connect(address, num_sequences=1) as engine:
 
         def harness() -> float:
             return noted("harness", of_job(engine))
+
+        def new() -> float:
+            return 1e3 * float(of_job(engine, f"{PROMPT} {next(numbers)}")[0])
 
         def bare() -> float:
             return noted("socket", of_socket(engine))
@@ -62,20 +67,24 @@ def added(address: str, name: str, num_rounds: int) -> list[Row]:
             gaps[arm].append(float(np.diff(moments).mean()))
             return 1e3 * float(moments[0])
 
-        found = interleaved(num_rounds + 1, harness=harness, socket=bare)
-    ours, theirs = (found[arm][1:] for arm in ("harness", "socket"))  # the first round opens connections
+        tokenised = {"new": new} if engine.capabilities.tokenizes else {}
+        found = interleaved(num_rounds + 1, harness=harness, socket=bare, **tokenised)
+    ours, theirs, *news = (found[arm][1:] for arm in ("harness", "socket", *tokenised))
+    # the first round, left out, opens connections
     compared = ratio(gaps["harness"][1:], gaps["socket"][1:])
     apart_ms = median(one - other for one, other in zip(ours, theirs, strict=True))
     beside = f"{median(ours):.2f} against {median(theirs):.2f} ms"
+    for one in news:
+        beside += f"; {median(one):.2f} with a text that the server has to tokenise first"
     return [
         at_most(f"time to first token of {name}: harness minus socket", apart_ms, ADDED_GOAL_MS, beside, "ms"),
         at_most(f"gap between tokens of {name}: harness, of socket", compared.value, GAP_GOAL, str(compared)),
     ]
 
 
-def of_job(engine: ServerEngine) -> Moments:
+def of_job(engine: ServerEngine, prompt: str = PROMPT) -> Moments:
     """Seconds from the submission of a job to each of its tokens."""
-    job = engine.submit(PROMPT, Sampling(seed=1), max_tokens=ADDED_TOKENS, top_k=TOP_K, reuse_prefix=False)
+    job = engine.submit(prompt, Sampling(seed=1), max_tokens=ADDED_TOKENS, top_k=TOP_K, reuse_prefix=False)
     job.result()
     return token_times(job) - job.submitted
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine.backends import server_text
 from engine.backends.openai_server import ServerEngine
 from engine.calls import connect
 from tests.engine.backends.fake_server import Handler, Request, fake_server
@@ -94,3 +95,14 @@ def test_every_request_names_its_model() -> None:
         engine.submit([END, 7], max_tokens=1).result(30)
     assert set(models) == {"/tokenize", "/detokenize", "/apply-template", "/completion"}
     assert all(set(asked) == {"other"} for asked in models.values())
+
+
+def test_a_text_is_tokenised_once_for_all_its_answers_and_again_once_others_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_text, "MOST_KEPT", 2)
+    with llama_server_with(event("a", ord("a"), b"a", 1, "limit")) as (engine, models):
+        for text, num_asked in (("one", 1), ("one", 1), ("two", 2), ("one", 2), ("three", 3), ("two", 4), ("two", 4)):
+            done = engine.submit(text, max_tokens=1).result(30)
+            assert list(done.prompt_ids) == [*map(ord, text)]
+            assert len(models["/tokenize"]) == num_asked
