@@ -46,7 +46,7 @@ class Outbox:
 
     def __init__(self, channel: Channel, stamp: Stamp) -> None:
         self._channel, self._stamp = channel, stamp
-        self._steps: list[m.Steps] = []
+        self._rows: dict[tuple[int, bool], list[bytes]] = {}
         self._without_token = set[int]()
         self.is_urgent = False
 
@@ -55,7 +55,7 @@ class Outbox:
         self._send(m.Started(job, prompt_ids, num_cached, seed, queue_s))
 
     def steps(self, job: int, steps: Iterable[bytes], *, is_prompt: bool) -> None:
-        self._steps.append(m.Steps(job, is_prompt, b"".join(steps)))
+        self._rows.setdefault((job, is_prompt), []).extend(steps)
         if not is_prompt and job in self._without_token:
             self._without_token.remove(job)
             self.is_urgent = True
@@ -78,11 +78,11 @@ class Outbox:
         self._send(m.Ended(job, "", 0, 0.0, 0.0, type(error).__name__, str(error)))
 
     def flush(self) -> None:
-        """Send the steps gathered so far."""
+        """Send the steps gathered so far, those of each job together: each delivery wakes who reads it."""
         self.is_urgent = False
-        if self._steps:
-            self._send(m.Decoded(self._steps))
-            self._steps = []
+        if self._rows:
+            self._send(m.Decoded([m.Steps(*key, b"".join(rows)) for key, rows in self._rows.items()]))
+            self._rows = {}
 
     def _send(self, message: Message) -> None:
         self._stamp(SENDING)
