@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,6 @@ from engine.step_parts import RECORD
 from engine.steps import StepTable, TokenStep
 from engine.units import counted
 from engine.vocabulary import Vocabulary
-
-_AT_ONCE = 64
-"""Steps that an event loop gets of an ended job before its other tasks have their turn."""
 
 
 class Job(Future[Completion]):
@@ -96,41 +93,22 @@ class Job(Future[Completion]):
             raise self._error.bare()
 
     async def __aiter__(self) -> AsyncIterator[TokenStep]:
-        import asyncio  # takes a tenth of the engine's import, and most programs do not need it
+        from engine.arrivals import arrivals  # asyncio takes a tenth of the engine's import, and most need it not
 
-        self._check_may_wait()
-        loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop was closed while the job goes on
-                loop.call_soon_threadsafe(changed.set)
-
-        remove, index = self.add_listener(wake), 0
-        try:
-            while True:
-                changed.clear()
-                while index < len(self.steps):
+        async with aclosing(arrivals(self)) as found:
+            async for here in found:
+                for index in here:
                     yield self.steps[index]
-                    index += 1
-                    if index % _AT_ONCE == 0:
-                        await asyncio.sleep(0)
-                if self.done() and index >= len(self.steps):
-                    break
-                await changed.wait()
-        finally:
-            remove()
-        if self._error is not None:
-            raise self._error.bare()
 
     def __await__(self) -> Generator[Any, None, Completion]:
         import asyncio
 
-        self._check_may_wait()
+        self.check_may_wait()
         return asyncio.wrap_future(self).__await__()
 
     def _wait_for_step(self, index: int) -> None:
         if len(self.steps) <= index:
-            self._check_may_wait()
+            self.check_may_wait()
         with self._changed:
             self._num_waiting += 1
             try:
@@ -139,7 +117,7 @@ class Job(Future[Completion]):
             finally:
                 self._num_waiting -= 1
 
-    def _check_may_wait(self) -> None:
+    def check_may_wait(self) -> None:
         """Raise EngineError where the end of an open job would never come: a callback's thread, a forked process."""
         if not self.done():
             check_may_wait()
@@ -150,7 +128,7 @@ class Job(Future[Completion]):
 
         Raises JobTimeout after `timeout` seconds (the job goes on), or the EngineError that ended the job.
         """
-        self._check_may_wait()
+        self.check_may_wait()
         if not self._over.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise JobTimeout(f"no result after {timeout:g} s; the job continues, {len(self.steps):,} tokens so far")
         if self._error is not None:
@@ -160,7 +138,7 @@ class Job(Future[Completion]):
 
     def exception(self, timeout: float | None = None) -> EngineError | None:
         """Wait for the job to end; return the error that ended it, or None. Raises JobTimeout as result() does."""
-        self._check_may_wait()
+        self.check_may_wait()
         try:
             self.result(timeout)
         except JobTimeout as error:

@@ -149,10 +149,14 @@ class StepTable(Sequence["TokenStep"]):
 
     def text_of(self, index: int) -> str:
         """Return the readable text that step `index` adds."""
+        return self.texts_of(range(index, index + 1))[0]
+
+    def texts_of(self, here: range) -> list[str]:
+        """Return the readable text that each of some successive steps adds."""
         with self._reading:
-            for token in self._rows["record"]["id"][len(self._texts) : index + 1].tolist():
+            for token in self._rows["record"]["id"][len(self._texts) : here.stop].tolist():
                 self._texts.append(self._decoder.step(token))
-        return self._texts[index]
+        return self._texts[here.start : here.stop]
 
     @property
     def text(self) -> str:

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from engine.arrivals import MOST_AT_ONCE, arrivals
 from engine.errors import ConfigError, EngineError, PoolClosed, WorkerDied
 from engine.ids import new_id
 from engine.jobs import Job
@@ -208,4 +209,29 @@ def test_an_ended_job_leaves_the_loop_to_others_while_its_steps_are_read() -> No
 
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, read()).result(60)
-    assert max(np.diff(turns)) <= 64
+    assert max(np.diff(turns)) <= MOST_AT_ONCE
+
+
+@given(st.lists(st.integers(1, 3 * MOST_AT_ONCE), max_size=5))
+def test_all_steps_arrive_once_in_order_and_few_at_once(sizes: list[int]) -> None:
+    job, found = job_of(), list[range]()
+    job.on_started([1], num_cached=0, seed=1, queue_s=0.0, load_s=0.0)
+
+    async def read() -> None:
+        async def feed() -> None:
+            for size in sizes:
+                job.on_steps(rows([1] * size))
+                await asyncio.sleep(0)
+            _end(job)
+
+        feeding = asyncio.create_task(feed())
+        async for here in arrivals(job):
+            assert here.stop <= len(job.steps)
+            found.append(here)
+        await feeding
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, read()).result(60)
+    assert [index for here in found for index in here] == list(range(sum(sizes)))
+    assert all(0 < len(here) <= MOST_AT_ONCE for here in found)
+    assert not job._listeners

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -12,6 +13,7 @@ from engine.api.openai.generation import Choice
 from engine.api.openai.logprobs import Shown, content, legacy, of_prompt, shown
 from engine.api.openai.requests import ChatRequest, CompletionRequest
 from engine.api.openai.tool_calls import overlap
+from engine.arrivals import arrivals
 from engine.results import Completion
 
 MANY_TOKENS = 256
@@ -26,6 +28,13 @@ class AnswerPart(NamedTuple):
     tokens: Sequence[Shown] = ()
     ids: Sequence[int] = ()
     finish: str | None = None
+
+
+class Chunk(NamedTuple):
+    """One chunk of a stream: the answer that it belongs to, by number (one more than there are: the token counts)."""
+
+    part: int
+    content: Any
 
 
 class Shape(Protocol):
@@ -106,8 +115,8 @@ class CompletionAnswers(_Answers):
         asked = self._asked
         given = None
         if asked.logprobs is not None:
-            steps = [*done.prompt_steps, *done.steps] if asked.echo else list(done.steps)
-            given = self._logprobs([shown(step, asked.logprobs) for step in steps])
+            tables = (done.prompt_steps, done.steps) if asked.echo else (done.steps,)
+            given = self._logprobs([one for table in tables for one in shown(table, asked.logprobs)])
         text = choice.prompt + done.text if asked.echo else done.text
         return {
             "index": index,
@@ -124,7 +133,7 @@ class CompletionAnswers(_Answers):
             return None
         tokens: list[Shown] = []
         if self._asked.echo and self._asked.logprobs is not None:
-            tokens = [shown(step, self._asked.logprobs) for step in choice.trial.job.prompt_steps]
+            tokens = shown(choice.trial.job.prompt_steps, self._asked.logprobs)
         begins = self._chunk(index, AnswerPart(choice.prompt if self._asked.echo else "", tokens))
         if self._gives_ids:
             begins["choices"][0]["prompt_token_ids"] = list(choice.trial.job.prompt_ids or ())
@@ -172,7 +181,7 @@ class ChatAnswers(_Answers):
         return {
             "index": index,
             "message": {"role": "assistant", "refusal": None, **calls.message(text_of(done, self.marks))},
-            "logprobs": self._logprobs([shown(step, num_top) for step in done.steps]),
+            "logprobs": self._logprobs(shown(done.steps, num_top)),
             "finish_reason": calls.finish(FINISHED[done.finish_reason]),
             **self._ids(done.ids),
         }
@@ -229,33 +238,36 @@ class Feed:
 
 async def chunks_of(
     index: int, choice: Choice, shape: Shape, num_top: int | None, stops: Sequence[str]
-) -> AsyncIterator[dict[str, Any]]:
-    """Yield the chunks of one answer as its tokens are decoded; num_top None: without log-probabilities.
+) -> AsyncIterator[list[Chunk]]:
+    """Yield the chunks of one answer as its tokens are decoded, those of tokens that came together as one list, which
+    may be empty; num_top None: without log-probabilities.
 
     Raises the EngineError that ends it.
     """
-    feed, is_first = Feed(stops), True
-    async for step in choice.trial.job:
-        if is_first and (begins := await _first(index, choice, shape)) is not None:
-            yield begins
-        is_first = False
-        tokens = [] if num_top is None else [shown(step, num_top)]
-        text = feed.push(shape.marks.get(step.id, "") + step.text)
-        for chunk in shape.chunks(index, AnswerPart(text, tokens, [step.id])):
-            yield chunk
+    job, feed, is_first = choice.trial.job, Feed(stops), True
+    async with aclosing(arrivals(job)) as found:
+        async for here in found:
+            chunks = await _first(index, choice, shape) if is_first else []
+            is_first = False
+            for one in shown(job.steps, num_top, here):
+                text = feed.push(shape.marks.get(one.id, "") + one.text)
+                chunks += shape.chunks(index, AnswerPart(text, () if num_top is None else (one,), (one.id,)))
+            yield [Chunk(index, chunk) for chunk in chunks]
     done = choice.completion
-    if is_first and (begins := await _first(index, choice, shape)) is not None:
-        yield begins
+    chunks = await _first(index, choice, shape) if is_first else []
     rest = text_of(done, shape.marks)[feed.num_sent :]
-    for chunk in shape.chunks(index, AnswerPart(rest, finish=FINISHED[done.finish_reason])):
-        yield chunk
+    chunks += shape.chunks(index, AnswerPart(rest, finish=FINISHED[done.finish_reason]))
+    yield [Chunk(index, chunk) for chunk in chunks]
 
 
-async def _first(index: int, choice: Choice, shape: Shape) -> dict[str, Any] | None:
-    """Return the chunk before the first token; where a long prompt has log-probabilities, a thread makes it."""
+async def _first(index: int, choice: Choice, shape: Shape) -> list[dict[str, Any]]:
+    """Return the chunk before the first token, if there is one; where a long prompt has log-probabilities, a thread
+    makes it."""
     if len(choice.trial.job.prompt_steps) < MANY_TOKENS:
-        return shape.first(index, choice)
-    return await asyncio.to_thread(shape.first, index, choice)
+        found = shape.first(index, choice)
+    else:
+        found = await asyncio.to_thread(shape.first, index, choice)
+    return [] if found is None else [found]
 
 
 def _usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from engine.api.openai.answers import ChatAnswers, CompletionAnswers, Shape, chunks_of
+from engine.api.openai.answers import ChatAnswers, Chunk, CompletionAnswers, Shape, chunks_of
 from engine.api.openai.embeddings import Embedded, Embedder, EmbeddingRequest
 from engine.api.openai.errors import ApiError, api_error
 from engine.api.openai.generation import Choice, Generator, all_of, stop, while_there
@@ -24,17 +24,11 @@ QUICK_STEPS = 32
 """Tokens up to which the event loop itself writes a response: about a millisecond with 20 candidates each."""
 
 
-class Chunk(NamedTuple):
-    """One chunk of a stream: the answer that it belongs to, by number (one more than there are: the token counts)."""
-
-    part: int
-    content: Any
-
-
 class Begun(Protocol):
     """A call that has begun. trials: ids, one for each answer; is_stream: its client asked for a stream.
 
-    num_parts: parts that its chunks belong to. The result raises ApiError, also for an answer that was stopped.
+    num_parts: parts that its chunks belong to, which come in lists of those that came together. The result raises
+    ApiError, also for an answer that was stopped.
     """
 
     @property
@@ -52,7 +46,7 @@ class Begun(Protocol):
 
     async def result(self) -> bytes: ...
 
-    def chunks(self) -> AsyncIterator[Chunk]: ...
+    def chunks(self) -> AsyncIterator[list[Chunk]]: ...
 
     def stop(self) -> None: ...
 
@@ -105,21 +99,17 @@ class Generated:
         """Return the response; one of many tokens with candidates takes seconds."""
         return msgspec.json.encode(self._new_shape().response(self._choices, completions))
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
+    async def chunks(self) -> AsyncIterator[list[Chunk]]:
         """Yield the chunks of all answers from the first on, then the token counts where the request asks for them.
 
         Raises the EngineError of an answer.
         """
-        shape = self._new_shape()
-
-        async def of(index: int, choice: Choice) -> AsyncIterator[Chunk]:
-            async for chunk in chunks_of(index, choice, shape, self._num_top, self._asked.stops):
-                yield Chunk(index, chunk)
-
-        async for chunk in merged([of(index, choice) for index, choice in enumerate(self._choices)]):
-            yield chunk
+        shape, num_top, stops = self._new_shape(), self._num_top, self._asked.stops
+        answers = [chunks_of(*one, shape, num_top, stops) for one in enumerate(self._choices)]
+        async for chunks in answers[0] if len(answers) == 1 else merged(answers):
+            yield chunks
         if self._asked.includes_usage:
-            yield Chunk(len(self._choices), shape.usage([choice.completion for choice in self._choices]))
+            yield [Chunk(len(answers), shape.usage([choice.completion for choice in self._choices]))]
 
     def stop(self) -> None:
         """Stop its answers at their next decode step."""
@@ -151,9 +141,9 @@ class Vectors:
             self._call.end(Figures(num_prompt=found.num_tokens))
         return found.body
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
+    async def chunks(self) -> AsyncIterator[list[Chunk]]:
         """Yield the response. Raises ApiError."""
-        yield Chunk(0, msgspec.Raw(await self.result()))
+        yield [Chunk(0, msgspec.Raw(await self.result()))]
 
     def stop(self) -> None:
         """Stop after the text that is being embedded."""
@@ -242,10 +232,10 @@ async def _stream(request: Request, begun: Begun) -> Response:
     chunks = begun.chunks()
     first = await while_there(request, anext(chunks))
 
-    async def whole() -> AsyncIterator[Any]:
-        yield first.content
-        async for chunk in chunks:
-            yield chunk.content
+    async def whole() -> AsyncIterator[list[Chunk]]:
+        yield first
+        async for more in chunks:
+            yield more
 
     return EventStream(whole(), about(begun), on_end=begun.stop)
 

@@ -25,7 +25,7 @@ from engine.api.openai.clients import origin_of
 from engine.api.openai.errors import ApiError, api_error, refusal
 from engine.api.openai.generation import while_there
 from engine.api.openai.requests import Endpoint, decoded
-from engine.api.openai.streaming import DONE, event, grouped
+from engine.api.openai.streaming import DONE, event
 from engine.api.openai.traffic import Call
 from engine.errors import EngineError, quoted
 from engine.history import TrialLabel
@@ -122,14 +122,22 @@ class Job:
         }
 
     async def events(self, seen: list[int]) -> AsyncIterator[bytes]:
-        """Yield its chunks as events, those after the first `seen` of each answer; ids count the chunks of each."""
+        """Yield its chunks as events, those after the first `seen` of each answer; ids count the chunks of each.
+
+        The event loop runs after each list of them, as in `streaming.events`.
+        """
         sent = [0] * self.begun.num_parts
         try:
-            async for chunk in self.begun.chunks():
-                sent[chunk.part] += 1
-                if sent[chunk.part] > seen[chunk.part]:
-                    seen[chunk.part] = sent[chunk.part]
-                    yield b"id: " + ".".join(map(str, seen)).encode() + b"\n" + event(chunk.content)
+            async for chunks in self.begun.chunks():
+                told = b""
+                for chunk in chunks:
+                    sent[chunk.part] += 1
+                    if sent[chunk.part] > seen[chunk.part]:
+                        seen[chunk.part] = sent[chunk.part]
+                        told += b"id: " + ".".join(map(str, seen)).encode() + b"\n" + event(chunk.content)
+                if told:
+                    yield told
+                await asyncio.sleep(0)
         except ApiError as error:
             yield event(error.body())
         except EngineError as error:
@@ -200,7 +208,7 @@ class Jobs:
         job = await self._job(request)
         seen = _seen(request.headers.get("last-event-id", ""), job.begun.num_parts)
         headers = {**about(job.begun), "cache-control": "no-store"}
-        return StreamingResponse(grouped(job.events(seen)), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(job.events(seen), headers=headers, media_type="text/event-stream")
 
     async def cancel(self, request: Request) -> Response:
         """DELETE /v1/jobs/{id}: answers when it has stopped, or after a second."""

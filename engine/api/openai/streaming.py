@@ -8,13 +8,11 @@ import msgspec
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from engine.api.openai.answers import Chunk
 from engine.api.openai.errors import ApiError, api_error
 from engine.errors import EngineError
 
 DONE = b"data: [DONE]\n\n"
-LARGEST_GROUP = 32
-"""Events that are written at once."""
-
 T = TypeVar("T")
 
 
@@ -25,10 +23,6 @@ def event(value: Any) -> bytes:
 
 async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
     """Yield the chunks of several streams as they come. The first error of one is raised."""
-    if len(streams) == 1:
-        async for chunk in streams[0]:
-            yield chunk
-        return
     queue: asyncio.Queue[T | BaseException | None] = asyncio.Queue(64)
 
     async def read(stream: AsyncIterator[T]) -> None:
@@ -55,48 +49,18 @@ async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
             task.cancel()
 
 
-async def grouped(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the events of a stream, those together that are ready at the same time: what is written costs by its number
-    of pieces. The event loop runs after each group, so that nothing is written any more soon after a client has left,
-    however many events are ready."""
-    ready: list[bytes] = []
-    came, taken = asyncio.Event(), asyncio.Event()
-
-    async def read() -> None:
-        try:
-            async for one in events:
-                ready.append(one)
-                came.set()
-                if len(ready) >= LARGEST_GROUP:
-                    taken.clear()
-                    await taken.wait()
-        finally:
-            came.set()
-
-    reading = asyncio.create_task(read())
-    try:
-        while not reading.done() or ready:
-            await came.wait()
-            came.clear()
-            group = b"".join(ready)
-            ready.clear()
-            taken.set()
-            if group:
-                yield group
-            await asyncio.sleep(0)
-        await reading  # raises what ended it
-    finally:
-        reading.cancel()
-        await asyncio.wait([reading])
-
-
 class EventStream(StreamingResponse):
-    """Response that sends chunks as events. on_end: called when all is sent, or the client has left."""
+    """Response that sends chunks as events, each list of them at once.
+
+    on_end: called when all is sent, or the client has left.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, chunks: AsyncIterator[Any], headers: dict[str, str], *, on_end: Callable[[], object]) -> None:
-        super().__init__(grouped(events(chunks)), headers={**headers, "cache-control": "no-store"})
+    def __init__(
+        self, chunks: AsyncIterator[list[Chunk]], headers: dict[str, str], *, on_end: Callable[[], object]
+    ) -> None:
+        super().__init__(events(chunks), headers={**headers, "cache-control": "no-store"})
         self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -107,11 +71,17 @@ class EventStream(StreamingResponse):
             self._on_end()
 
 
-async def events(chunks: AsyncIterator[Any]) -> AsyncIterator[bytes]:
-    """Yield chunks as events. An error that comes after the first of them is an event too."""
+async def events(chunks: AsyncIterator[list[Chunk]]) -> AsyncIterator[bytes]:
+    """Yield lists of chunks as events, those of each together: what is written costs by its number of pieces.
+
+    The event loop runs after each list, so that nothing is written any more soon after a client has left, however many
+    chunks are ready. An error that comes after the first of them is an event too.
+    """
     try:
-        async for chunk in chunks:
-            yield event(chunk)
+        async for together in chunks:
+            if together:
+                yield b"".join([event(chunk.content) for chunk in together])
+                await asyncio.sleep(0)
     except ApiError as error:
         yield event(error.body())
     except EngineError as error:

@@ -1,17 +1,23 @@
-"""Groups of events: all of them in order, together where they are ready together, nothing after a client has left."""
+"""Streams of events: all chunks in order, those that came together written together, errors behind what came before."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api.openai.streaming import LARGEST_GROUP, grouped
+from engine.api.openai.answers import Chunk
+from engine.api.openai.errors import ApiError
+from engine.api.openai.streaming import DONE, events, merged
+from engine.errors import EngineError
 
 T = TypeVar("T")
+LISTS = st.lists(st.integers(0, 5), max_size=8)
+"""How many chunks come together, again and again."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -20,69 +26,60 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result(60)
 
 
-async def events(waits: list[bool]) -> AsyncIterator[bytes]:
-    """Numbered events, with a wait for the event loop before some of them."""
-    for number, waits_before in enumerate(waits):
-        if waits_before:
-            await asyncio.sleep(0)
-        yield b"%d;" % number
+async def lists(part: int, sizes: list[int], error: Exception | None = None) -> AsyncIterator[list[Chunk]]:
+    """Numbered chunks of one answer, and an error behind them."""
+    num = 0
+    for size in sizes:
+        await asyncio.sleep(0)
+        yield [Chunk(part, num + number) for number in range(size)]
+        num += size
+    if error is not None:
+        raise error
 
 
-@given(st.lists(st.booleans(), max_size=3 * LARGEST_GROUP))
-def test_all_events_come_in_order_and_groups_are_bounded(waits: list[bool]) -> None:
-    async def groups() -> list[bytes]:
-        return [group async for group in grouped(events(waits))]
+def written(chunks: AsyncIterator[list[Chunk]]) -> list[bytes]:
+    """What is written for lists of chunks, piece by piece."""
 
-    found = run(groups())
-    assert b"".join(found) == b"".join(b"%d;" % number for number in range(len(waits)))
-    assert all(0 < group.count(b";") <= LARGEST_GROUP for group in found)
+    async def all_of() -> list[bytes]:
+        return [piece async for piece in events(chunks)]
 
-
-def test_what_is_ready_together_is_written_together() -> None:
-    async def groups() -> list[bytes]:
-        return [group async for group in grouped(events([False] * LARGEST_GROUP))]
-
-    assert len(run(groups())) == 1
+    return run(all_of())
 
 
-def test_an_error_comes_behind_the_events_before_it() -> None:
-    async def failing() -> AsyncIterator[bytes]:
-        yield b"first"
-        raise KeyError("a defect")
-
-    async def groups(found: list[bytes]) -> None:
-        async for group in grouped(failing()):
-            found.append(group)
-
-    found: list[bytes] = []
-    with pytest.raises(KeyError):
-        run(groups(found))
-    assert found == [b"first"]
+@given(LISTS)
+def test_all_chunks_come_in_order_and_those_of_a_list_are_written_at_once(sizes: list[int]) -> None:
+    *pieces, last = written(lists(0, sizes))
+    assert last == DONE
+    assert [piece.count(b"data: ") for piece in pieces] == [size for size in sizes if size]
+    assert b"".join(pieces) == b"".join(b"data: %d\n\n" % number for number in range(sum(sizes)))
 
 
-def test_a_stream_that_is_left_ends_its_events() -> None:
-    has_ended = False
+@pytest.mark.parametrize("make", [EngineError, lambda text: ApiError(400, text)])
+@given(LISTS)
+def test_an_error_is_an_event_behind_those_before_it(make: Callable[[str], Exception], sizes: list[int]) -> None:
+    *pieces, told, last = written(lists(0, sizes, make("it failed")))
+    assert len(pieces) == sum(map(bool, sizes)) and last == DONE
+    answer = msgspec.json.decode(told.removeprefix(b"data: "))
+    assert "it failed" in answer["error"]["message"]
 
-    async def endless() -> AsyncIterator[bytes]:
-        nonlocal has_ended
-        try:
-            while True:
-                yield b"one"
-        finally:
-            has_ended = True
 
-    async def read(found: list[bytes]) -> None:
-        async for group in grouped(endless()):
-            found.append(group)
+@given(st.lists(LISTS, min_size=1, max_size=4))
+def test_streams_are_merged_each_in_its_order(sizes: list[list[int]]) -> None:
+    async def all_of() -> list[Chunk]:
+        streams = [lists(part, of_part) for part, of_part in enumerate(sizes)]
+        return [chunk async for together in merged(streams) for chunk in together]
 
-    async def leave() -> int:
-        found: list[bytes] = []
-        reading = asyncio.create_task(read(found))
-        while not found:
-            await asyncio.sleep(0)
-        reading.cancel()
-        await asyncio.wait([reading])
-        return len(found)
+    found = run(all_of())
+    for part, of_part in enumerate(sizes):
+        assert [chunk.content for chunk in found if chunk.part == part] == list(range(sum(of_part)))
+    assert len(found) == sum(map(sum, sizes))
 
-    assert run(leave()) < 10
-    assert has_ended
+
+@given(LISTS, LISTS)
+def test_the_error_of_one_stream_ends_all(sizes: list[int], others: list[int]) -> None:
+    async def all_of() -> None:
+        async for _ in merged([lists(0, sizes, EngineError("it failed")), lists(1, others)]):
+            continue
+
+    with pytest.raises(EngineError, match="it failed"):
+        run(all_of())

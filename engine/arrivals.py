@@ -1,0 +1,42 @@
+"""Arrivals: the steps of a job as an event loop gets them, those together that have come together."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+
+from engine.jobs import Job
+
+MOST_AT_ONCE = 32
+"""Steps that an event loop gets before its other tasks have their turn."""
+
+
+async def arrivals(job: Job) -> AsyncGenerator[range, None]:
+    """Yield the numbers of the steps of a job that have come together, at most MOST_AT_ONCE, to its end.
+
+    Raises the EngineError that ended it.
+    """
+    job.check_may_wait()
+    loop, changed = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the loop was closed while the job goes on
+            loop.call_soon_threadsafe(changed.set)
+
+    remove, index = job.add_listener(wake), 0
+    try:
+        while True:
+            changed.clear()
+            while index < (num := len(job.steps)):
+                here = range(index, min(num, index + MOST_AT_ONCE))
+                yield here
+                index = here.stop
+                if index < num:
+                    await asyncio.sleep(0)
+            if job.done() and index >= len(job.steps):
+                break
+            await changed.wait()
+    finally:
+        remove()
+    error = job.exception()
+    if error is not None:
+        raise error.bare()
