@@ -36,14 +36,14 @@ def record_of(trial: Trial) -> TrialRecord:
     completion = trial.completion
     if completion is None:
         raise ConfigError("This trial has no result to save or download: it is still running, or it failed.")
-    draft = trial.draft
+    draft, request = trial.draft, trial.request_in_effect
     return TrialRecord(
         id=trial.id,
         created_at=trial.created_at,
         prompt=draft.prompt,
         messages=draft.messages,
         sampling=trial.sampling_in_effect,
-        request=replace(trial.request_in_effect, watched=()),  # which the history does not keep
+        request=replace(request, watched=()) if request.watched else request,  # the history does not keep them
         pool=trial.pool,
         model=trial.model,
         versions=versions(trial.pool, trial.engine),

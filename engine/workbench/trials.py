@@ -301,12 +301,16 @@ class LiveTrial(Trial):
     @property
     def sampling_in_effect(self) -> Sampling:
         """Sampling of its job, with the seed that the draft asks for."""
-        return replace(self.job.sampling, seed=self.draft.sampling.seed)
+        used, seed = self.job.sampling, self.draft.sampling.seed
+        return used if used.seed == seed else replace(used, seed=seed)
 
     @property
     def request_in_effect(self) -> Request:
         """Request of its draft, with the candidates and stages that its job records."""
-        return replace(self.draft.request, top_k=self.job.request.top_k, stages=self.job.request.stages)
+        asked, used = self.draft.request, self.job.request
+        if (asked.top_k, asked.stages) == (used.top_k, used.stages):
+            return asked
+        return replace(asked, top_k=used.top_k, stages=used.stages)
 
     @property
     def queue_position(self) -> int | None:

@@ -58,7 +58,14 @@ class ApiServer:
             self.key = kept_key(self._bench.settings.home) if key is None else _checked_key(key)
             listening = _listening(port)
             app = make_app(self._bench, self.traffic, key=self.key)
-            config = uvicorn.Config(app, lifespan="on", log_level="warning", timeout_keep_alive=KEEP_ALIVE_S, ws="none")
+            config = uvicorn.Config(
+                app,
+                lifespan="on",
+                log_level="warning",
+                access_log=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                ws="none",
+            )
             server, port = uvicorn.Server(config), listening.getsockname()[1]
             thread = threading.Thread(target=_serve, args=(server, listening), name="logitbench-api", daemon=True)
             thread.start()
