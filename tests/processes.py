@@ -8,10 +8,14 @@ import psutil
 def children_with(words: str, parent: psutil.Process | None = None) -> list[psutil.Process]:
     """Return the processes below `parent`, by default this one, whose command line contains `words`, oldest first.
 
-    A process that ends while it is looked at is left out.
+    A process that ends while it is looked at is left out; a parent that has ended has none.
     """
     found = []
-    for child in (parent or psutil.Process()).children(recursive=True):
+    try:
+        below = (parent or psutil.Process()).children(recursive=True)
+    except psutil.NoSuchProcess:
+        below = []
+    for child in below:
         try:
             if words in " ".join(child.cmdline()):
                 found.append((child.create_time(), child.pid, child))

@@ -2,7 +2,6 @@
 
 import importlib.util
 import logging
-import os
 import socket
 import threading
 import time
@@ -27,8 +26,9 @@ TICK_S = 0.5
 LIST_S = 2.0
 """How often the cluster is asked for its nodes; one that comes back is used again."""
 _CONNECT_S, _AGENT_S, _REACH_S = 90.0, 90.0, 5.0
-_ASK_S = 60.0
-"""Longest wait for Ray's answer, which a network that stalls for less than c.LOST_S must not exceed."""
+_ASK_S = 180.0
+"""Longest wait for Ray's answer, after which the program that speaks to it is ended, and with it every agent: longer
+than Ray itself waits for a head node that does not answer (60 s)."""
 
 
 class Cluster:
@@ -56,6 +56,7 @@ class Cluster:
         self._starting = set[str]()
         self._ended: dict[str, str] = {}
         self._is_over = threading.Event()
+        self._making = threading.Lock()
         self._process = OwnerProcess()
         self._ray: Program | None = None
         self._listener: Listener | None = None
@@ -71,16 +72,19 @@ class Cluster:
 
     def _open(self) -> None:
         listing = self._list()
-        check_exposed(listing.host, os.environ.get("RAY_AUTH_MODE", ""))
-        self._listener = Listener(listing.host)
+        check_exposed(listing.host, is_authenticated=listing.is_authenticated)
+        with self._making:
+            self._check_open()
+            self._listener = Listener(listing.host)
         threading.Thread(target=self._watch, name="logitbench-cluster", daemon=True).start()
         self._welcome(listing)
         with self.changed:
             self.changed.wait_for(lambda: not self._starting or self._is_over.is_set(), _AGENT_S)
-        for name, reason in self.failures.items():
+        failures = dict(self.failures)
+        for name, reason in failures.items():
             _log.warning("node %s is not used: %s", name, reason)
         if not self.nodes:
-            told = "; ".join(f"{name}: {reason}" for name, reason in self.failures.items())
+            told = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
             raise ServerFailed(f"no node of the cluster can be used ({told or 'it has none'})")
 
     @property
@@ -93,7 +97,8 @@ class Cluster:
         """Hang up on every agent, which ends its workers; safe to call twice, and does nothing in a fork."""
         if not self._process.is_this or self._is_over.is_set():
             return
-        self._is_over.set()
+        with self._making:  # nothing is made after this
+            self._is_over.set()
         for node in self.nodes:
             node.lose("the cluster was closed")
         if self._listener is not None:
@@ -113,12 +118,27 @@ class Cluster:
     def _list(self) -> c.Listing:
         """Ask Ray for the nodes, over a new connection where there is none. Raises EngineError."""
         listing: c.Listing
-        if self._ray is None or not self._ray.is_alive:
-            self._ray = Program("engine.cluster.nodes", does="speaks to the Ray cluster", answers=c.Listing | None)
-            listing = self._ray.ask(c.Connect(self.address), _CONNECT_S, self.address)
-        else:
+        if self._ray is not None and self._ray.is_alive:
             listing = self._ray.ask(c.ListNodes(), _ASK_S, self.address)
+            return listing
+        with self._making:
+            self._check_open()
+            self._ray = ray = Program(
+                "engine.cluster.nodes",
+                does="speaks to the Ray cluster",
+                answers=c.Listing | None,
+                environment={"RAY_ENABLE_AUTO_CONNECT": "0"},  # it would start a cluster of its own
+            )
+        try:
+            listing = ray.ask(c.Connect(self.address), _CONNECT_S, self.address)
+        except BaseException:
+            ray.close()
+            raise
         return listing
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise cancelled()
 
     def _watch(self) -> None:
         """Count silence, and look for nodes; a pause of this program itself does not count."""

@@ -181,12 +181,9 @@ def tune(end: socket.socket) -> None:
             end.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def check_exposed(host: str, auth_mode: str) -> None:
-    """Raise ConfigError for an address that other machines reach, unless the cluster asks for a token.
-
-    auth_mode: the value of RAY_AUTH_MODE.
-    """
-    if host.startswith("127.") or host == "::1" or auth_mode == "token":
+def check_exposed(host: str, *, is_authenticated: bool) -> None:
+    """Raise ConfigError for an address that other machines reach, unless Ray shows the cluster a token."""
+    if host.startswith("127.") or is_authenticated:
         return
     raise ConfigError(
         f"the cluster reaches this machine at {host}, and Ray lets whoever reaches its ports run programs here: set "

@@ -149,8 +149,12 @@ ToRay = Connect | ListNodes | StartAgent
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """Nodes that run and lend cores; host: the address of this machine as they see it; failures: texts by node id."""
+    """Nodes that run and lend cores; host: the address of this machine as they see it; failures: texts by node id.
+
+    is_authenticated: the connection shows a token, as RAY_AUTH_MODE or a token file of this user demands.
+    """
 
     nodes: list[Found]
     host: str
     failures: dict[str, str]
+    is_authenticated: bool

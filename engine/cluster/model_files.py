@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from engine.errors import ModelError
 from engine.models.gguf import MAX_PARTS, ModelFile
 from engine.models.identity import model_hash
 from engine.models.incoming import RemoteFile, is_safe_name
@@ -110,10 +111,13 @@ class Have(msgspec.Struct, frozen=True):
 def model_offer(model: ModelFile, tell: Tell = lambda _share, _doing: None) -> ModelOffer:
     """Return the offer of a model of this machine. Reads each file for its hash, unless `model_hash` has stored it.
 
-    Raises ModelError where a file cannot be read, and what `tell` raises.
+    Raises ModelError where a file cannot be read or has a name that no node would take, and what `tell` raises.
     """
     files = []
-    sizes = [path.stat().st_size for path in model.files]
+    try:
+        sizes = [path.stat().st_size for path in model.files]
+    except OSError as error:
+        raise ModelError(f"{model.path}: cannot be read ({error})") from error
     total = sum(sizes) or 1
     for index, (path, size) in enumerate(zip(model.files, sizes, strict=True)):
         before = sum(sizes[:index])
@@ -121,5 +125,8 @@ def model_offer(model: ModelFile, tell: Tell = lambda _share, _doing: None) -> M
         def told(num_bytes: int, before: int = before, name: str = path.name) -> None:
             tell((before + num_bytes) / total, f"reading {name} for its hash")
 
-        files.append(FileOffer(path.name, size, model_hash(path, tell=told)))
-    return ModelOffer(str(model.path), model.is_folder, tuple(files))
+        files.append((path.name, size, model_hash(path, tell=told)))
+    try:
+        return ModelOffer(str(model.path), model.is_folder, tuple(FileOffer(*file) for file in files))
+    except ValueError as error:
+        raise ModelError(f"{model.path}: {error}; rename it to send it to a node") from None

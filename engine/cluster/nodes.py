@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from engine.cluster import agent
 from engine.cluster import messages as c
-from engine.errors import ConfigError, ServerFailed
+from engine.errors import ConfigError, EngineError, ServerFailed
 from engine.process.serving import serve
 
 _RECEIVES: Any = c.ToRay
@@ -39,14 +39,21 @@ class _Link:
         self._agents: dict[str, tuple[Any, Any]] = {}
 
     def answer(self, request: c.ToRay) -> Any:
-        match request:
-            case c.Connect():
-                connect(request.address)
-                return self._listing()
-            case c.ListNodes():
-                return self._listing()
-            case c.StartAgent():
-                return self._start(request)
+        """Answer a request. Raises EngineError, as this process must outlive whatever Ray raises: the agents end with
+        it."""
+        try:
+            match request:
+                case c.Connect():
+                    connect(request.address)
+                    return self._listing()
+                case c.ListNodes():
+                    return self._listing()
+                case c.StartAgent():
+                    return self._start(request)
+        except EngineError:
+            raise
+        except Exception as error:
+            raise ServerFailed(f"Ray failed: {last_line(error)}") from error
 
     def _start(self, order: c.StartAgent) -> None:
         where = NodeAffinitySchedulingStrategy(node_id=order.node, soft=False)
@@ -55,7 +62,10 @@ class _Link:
 
     def _listing(self) -> c.Listing:
         found = [_found(node) for node in ray.nodes() if node["Alive"]]
-        return c.Listing([node for node in found if node.cores], get_node_ip_address(), dict(self._failures()))
+        is_authenticated = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"  # set by Ray if it found a token
+        return c.Listing(
+            [node for node in found if node.cores], get_node_ip_address(), dict(self._failures()), is_authenticated
+        )
 
     def _failures(self) -> Any:
         """Yield node id and reason of each agent that has ended with an error, once."""

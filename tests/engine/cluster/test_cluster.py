@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from engine.errors import ConfigError, EngineError, ServerFailed, WorkerDied
 from engine.jobs import Job
 from engine.pool.pool import Pool
 from engine.pool.watchdog import SILENCE_S
+from engine.process.program import Program
 from engine.specs import Sampling
 from tests.processes import children_with, free_port
 from tests.ray_cluster import RayCluster, ray_cluster
@@ -67,8 +69,7 @@ def longest_silence_s(pool: Pool) -> float:
 
 
 def workers_of(cluster: RayCluster) -> list[psutil.Process]:
-    parents = [process for process in cluster.processes() if "_Agent" in name_of(process)]
-    return [child for parent in parents for child in children_with("engine.pool.worker", parent)]
+    return [child for parent in agents_of(cluster) for child in children_with("engine.pool.worker", parent)]
 
 
 def agents_of(cluster: RayCluster) -> list[psutil.Process]:
@@ -238,6 +239,14 @@ def test_without_ray_one_sentence_names_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else find(name))
     with pytest.raises(ConfigError, match=r"requirements-ray.txt.*logitbench\[cluster\]"):
         Cluster("auto")
+
+
+def test_an_error_of_ray_is_reported_and_leaves_its_process_running() -> None:
+    with closing(Program("engine.cluster.nodes", does="speaks to Ray", answers=messages.Listing | None)) as program:
+        for _ in range(2):
+            with pytest.raises(ServerFailed, match="Ray failed"):
+                program.ask(messages.ListNodes(), SLOW_START_S)
+        assert program.is_alive
 
 
 def test_another_version_of_ray_is_said_so() -> None:

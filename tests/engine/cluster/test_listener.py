@@ -113,10 +113,10 @@ def test_nobody_is_awaited_after_it_was_forgotten_or_the_port_closed(listener: L
 
 
 def test_other_machines_are_let_in_only_with_a_token_of_the_cluster() -> None:
-    check_exposed("127.0.0.1", "")
-    check_exposed("10.0.0.7", "token")
+    check_exposed("127.0.0.1", is_authenticated=False)
+    check_exposed("10.0.0.7", is_authenticated=True)
     with pytest.raises(ConfigError, match="RAY_AUTH_MODE=token"):
-        check_exposed("10.0.0.7", "disabled")
+        check_exposed("10.0.0.7", is_authenticated=False)
 
 
 def test_an_address_of_another_machine_is_refused() -> None:

@@ -7,6 +7,7 @@ import random
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -353,3 +354,15 @@ def test_the_offer_of_a_model_has_the_hashes_of_its_files(story_model: Path, sto
         ]
         assert offer.places() == list(read_model(path).files)
     assert told and max(told) == 1
+
+
+def test_a_model_with_a_name_that_no_node_takes_is_an_error_that_says_what_to_do(
+    story_model: Path, tmp_path: Path
+) -> None:
+    hidden = tmp_path / ".story.gguf"
+    shutil.copy(story_model, hidden)
+    with pytest.raises(ModelError, match="rename it"):
+        model_offer(read_model(hidden))
+    gone = read_model(story_model)
+    with pytest.raises(ModelError, match="cannot be read"):
+        model_offer(replace(gone, path=tmp_path / "none.gguf"))
