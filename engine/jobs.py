@@ -36,7 +36,8 @@ class Job(Future[Completion]):
     `compiled` is the sampling as sent to the worker, with a schema converted to a grammar; `sent` is the prompt as sent
     to the worker, a long text as ids. `origin` decides its turn in the queue.
     `cancel` and `position` are methods of the pool: they keep the pool alive until the job is over, even if nothing
-    else refers to it. `is_cancelled` (by the caller) and `is_retried` (its first worker died) belong to the queue.
+    else refers to it. `is_cancelled` (by the caller), `is_retried` (queued again after its worker was lost) and
+    `is_suspect` (that worker died, and not with its node) belong to the queue.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Job(Future[Completion]):
         self._num_generated = 0
         self.seed: int | None = sampling.seed
         self.submitted = time.monotonic()
-        self.is_cancelled = self.is_retried = False
+        self.is_cancelled = self.is_retried = self.is_suspect = False
         self._process = OwnerProcess()
         self._cancel, self._position = cancel, position
         self._queue_s = self._load_s = 0.0
@@ -262,9 +263,9 @@ class Job(Future[Completion]):
         self.prompt_ids = tuple(prompt_ids)
         self._notify()
 
-    def wait_again(self) -> None:
-        """Return to the waiting state: the worker died before the first token, and the job is queued again."""
-        self.is_retried, self.prompt_ids = True, None
+    def wait_again(self, *, is_suspect: bool) -> None:
+        """Return to the waiting state: the worker was lost before the first token, and the job is queued again."""
+        self.is_retried, self.is_suspect, self.prompt_ids = True, self.is_suspect or is_suspect, None
 
     def on_steps(self, rows: bytes, *, is_prompt: bool = False) -> None:
         """Append new steps; `rows` are records of steps.step_dtype for the job's number of candidates."""

@@ -130,7 +130,9 @@ class Agent:
         for number, worker in list(self._workers.items()):
             if not worker.child.is_alive:
                 del self._workers[number]
-                self._send(worker.ended(number))
+                ended = worker.ended(number)
+                self._send(c.Report(available_memory(), [worker.beat(number)]))  # at what it ended, for the blame
+                self._send(ended)
             elif worker.kill_at is not None and worker.kill_at < time.monotonic():
                 worker.child.kill()
 

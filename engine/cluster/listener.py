@@ -20,6 +20,8 @@ MOST_PENDING = 64
 """Connections that may be open without having shown a token; the oldest gives way to the next one."""
 PENDING_S = 5.0
 """How long a connection may take to show its token."""
+DIAL_S = 25.0
+"""How long a dial waits: longer than a network that stalls is waited for, but an agent hears nothing meanwhile."""
 _KEEPALIVE_S, _INTERVAL_S, _NUM_PROBES = 10, 5, 4
 _UNANSWERED_MS = 30_000
 
@@ -154,7 +156,7 @@ class Listener:
             future.cancel()
 
 
-def dial(host: str, port: int, token: bytes, within_s: float = 10.0) -> socket.socket:
+def dial(host: str, port: int, token: bytes, within_s: float = DIAL_S) -> socket.socket:
     """Connect to a listener and show the token. Raises OSError."""
     end = socket.create_connection((host, port), timeout=within_s)
     try:

@@ -28,6 +28,7 @@ class ModelOnNodes:
         """Have all nodes get what they lack. `tell` is called with the share done, 0 to 1; what it raises ends it.
 
         Raises the first error of `path_on`; the transfers to the other nodes end too, and go on from there next time.
+        A node that is lost meanwhile is no error.
         """
         self._offered(lambda _share, _doing: tell(0.0))
         shares = dict.fromkeys((node.id for node in nodes), 0.0)
@@ -44,7 +45,8 @@ class ModelOnNodes:
                 self.path_on(node, told)
                 told(1.0, "")
             except BaseException as error:  # also what `tell` raises
-                errors.append(error)
+                if not (node.is_lost and isinstance(error, EngineError)):
+                    errors.append(error)
 
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             list(threads.map(send_one, nodes))
@@ -60,6 +62,10 @@ class ModelOnNodes:
         if known is None:
             known = self._paths[node.id] = send_model(self._offered(tell), node, tell)
         return known
+
+    def forget(self, node: RemoteNode) -> None:
+        """Have the node look for the model again, as its files may have gone."""
+        self._paths.pop(node.id, None)
 
     def _offered(self, tell: Tell) -> ModelOffer:
         """Return the offer, for which the files are read once."""

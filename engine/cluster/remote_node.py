@@ -24,7 +24,8 @@ from engine.protocol import NodeInfo
 
 _FROM_AGENT: Any = c.FromAgent
 _HELLO_S = 60.0
-_START_S = 30.0
+_START_S = 60.0
+"""Longer than LOST_S, so that a worker that does not come is known from a node that is lost."""
 ANSWER_S = 60.0
 
 

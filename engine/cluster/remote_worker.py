@@ -57,13 +57,14 @@ class RemoteWorker:
         self._tell(c.EndWorker(self.number, 0.0))
 
     def close(self, patience_s: float) -> None:
-        """Hang up and wait until its agent reports its end, or is lost; safe to call twice."""
+        """Hang up and wait until its agent reports its end, or is lost; not at all without patience. Safe to call
+        twice."""
         if not self._process.is_this:
             return
         self.hang_up()
         if self.is_alive:
             self._tell(c.EndWorker(self.number, patience_s))
-            self._over.wait(patience_s + _GRACE_S)
+            self._over.wait(patience_s + _GRACE_S if patience_s else 0.0)
         with self._closing:
             self.socket.close()
 

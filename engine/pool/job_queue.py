@@ -217,11 +217,11 @@ class JobQueue:
 
     def take_back(self, worker: WorkerProcess) -> list[Job]:
         """Requeue a dead worker's jobs without output (once each, before all others); return the others, which
-        fail. A job that the worker was computing is not requeued, unless the whole machine was lost; cancelled ones end
-        as cancelled."""
+        fail. A job that the worker was computing is not requeued; cancelled ones end as cancelled. Where the whole
+        machine was lost, its jobs without output are requeued however often that happens."""
         is_blamed = not worker.is_machine_lost
         with self._lock:
-            if is_blamed and worker.watch.phase not in COMPUTING:
+            if is_blamed and not worker.is_leaving and worker.watch.phase not in COMPUTING:
                 is_early = time.monotonic() - worker.ready_at < EARLY_S
                 self.num_deaths = self.num_deaths + 1 if is_early else 0
             had = list(worker.jobs.items())
@@ -233,13 +233,12 @@ class JobQueue:
                     cancelled.append(job)
                 elif (
                     self._is_closed
-                    or job.is_retried
                     or len(job.steps)
-                    or (is_blamed and _was_computed(worker, number, job))
+                    or (is_blamed and (job.is_suspect or _was_computed(worker, number, job)))
                 ):
                     lost.append(job)
                 else:
-                    job.wait_again()
+                    job.wait_again(is_suspect=is_blamed)
                     self._returned[number] = job
         for job in cancelled:
             job.on_cancelled()

@@ -1,7 +1,6 @@
 """Places of a pool's workers on the nodes of a cluster: which worker runs where, and where its replacement goes."""
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,10 +11,10 @@ from engine.cluster.model_on_nodes import ModelOnNodes
 from engine.cluster.node_memory import check_fits_on
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, spread
-from engine.errors import ConfigError, EngineError, ModelError, PoolClosed
+from engine.errors import ConfigError, EngineError, MemoryRefused, ModelError, PoolClosed
 from engine.models.gguf import ModelFile
 from engine.pool import messages as m
-from engine.pool.places import Started, order_for, program_of
+from engine.pool.places import NotNow, Started, order_for, program_of
 from engine.pool.worker_link import WorkerLink
 from engine.process.channel import Channel
 from engine.protocol import NodeInfo
@@ -23,15 +22,15 @@ from engine.specs import PoolSpec
 
 NO_NODE_S = 30.0
 """How long a pool without any worker waits for a node before it ends."""
-_LOOK_S = 0.5
 _COMPARED = ("llama", "ggml", "commit", "features")
 
 
 class OnNodes:
     """Nodes of a cluster, with the workers of one pool.
 
-    A worker that ends is replaced on its node; one whose node is lost, on a node with cores to spare, or on its own
-    once that comes back. spec: with `instances` as the cluster's spec asks.
+    A worker that ends is replaced on its node; one whose node is lost or cannot run it, on a node with cores to spare
+    that the cluster's spec does not leave out, or on its own once that comes back. spec: with `instances` as the
+    cluster's spec asks.
     """
 
     def __init__(
@@ -51,8 +50,11 @@ class OnNodes:
         self._cluster, self._asked, self._file = cluster, asked, file
         self._build, self._prefill_share = build, prefill_share
         self._lock = threading.Lock()
+        if spec.pin:
+            raise ConfigError("pin: the workers on nodes of a cluster are not pinned to cores; leave it out")
         nodes = cluster.nodes
         counts = _counts(nodes, asked, spec.instances)
+        self._chosen = {name for name, num in asked.workers.items() if num}
         self.spec = replace(spec, instances=sum(counts.values()))
         used = [node for node in nodes if counts[node.name]]
         self._llama = self._llama_of(used[0])
@@ -64,32 +66,40 @@ class OnNodes:
         self._model = ModelOnNodes(file)
         self._model.send(used, on_sending)
 
-    def start(self, index: int) -> Started:
-        """Start a worker on its node, or on another one that has room; waits for one as long as others run.
+    @property
+    def patience_s(self) -> float:
+        """How long a worker is waited for whose node is not there, while no other runs."""
+        return NO_NODE_S
 
-        Raises ModelError where no worker is left and no node comes, PoolClosed once the cluster is closed.
+    def start(self, index: int, *, is_again: bool = False) -> Started:
+        """Start a worker on its node, or on another one that has room, which goes first where the last start failed.
+
+        Raises NotNow where no node has room, or it was lost meanwhile; PoolClosed once the cluster is closed; the
+        error of the node.
         """
-        waited_from = time.monotonic()
-        while True:
-            node = self._place(index)
-            if node is not None:
-                try:
-                    return self._start_on(node, index)
-                except EngineError:
-                    if not node.is_lost:
-                        raise
-                    continue
-            if self._cluster.is_closed:
-                raise PoolClosed("the pool was closed before a node had room for its worker")
-            if self._runs_others(index):
-                waited_from = time.monotonic()
-            elif time.monotonic() - waited_from > NO_NODE_S:
-                raise ModelError(
-                    f"no node of the cluster {self._cluster.address} has room for a worker: start one again with "
-                    "`ray start`, and open the model again"
+        if self._cluster.is_closed:
+            raise PoolClosed("the pool was closed before a node had room for its worker")
+        node = self._place(index, is_again)
+        if node is None:
+            raise NotNow(
+                ModelError(
+                    f"no node of the cluster {self._cluster.address} has room for a worker, and its node "
+                    f"{self._places.get(index, '')} is not there: start it again with `ray start`, and open the model "
+                    "again"
                 )
-            with self._cluster.changed:
-                self._cluster.changed.wait(_LOOK_S)
+            )
+        try:
+            return self._start_on(node, is_again)
+        except EngineError as error:
+            if node.is_lost:
+                raise NotNow(error) from error
+            raise
+
+    def wait(self, longest_s: float) -> None:
+        """Wait until a node comes or goes, or the cluster is closed."""
+        with self._cluster.changed:
+            if not self._cluster.is_closed:
+                self._cluster.changed.wait(longest_s)
 
     def close(self) -> None:
         """Hang up on the cluster."""
@@ -107,19 +117,25 @@ class OnNodes:
         Raises ConfigError for an unknown node or one that may not be used, ModelError, MemoryRefused.
         """
         usable = [node for node in self._cluster.nodes if not self._reason_against(node)]
-        with self._lock:
-            counts = Counter(self._places.values())
         candidates = [node for node in usable if node.name == name or not name]
         if not candidates:
             known = ", ".join(node.name for node in usable)
             raise ConfigError(f"node {name!r}: is not one that can be used; these can: {known or 'none'}")
-        node = min(candidates, key=lambda one: (counts[one.name] + 1) / one.cores)
-        self._check_alike([node])
-        self._check_memory([node], {node.name: 1})
-        self._model.path_on(node)
         with self._lock:
+            counts = Counter(self._places.values())
+            node = min(candidates, key=lambda one: (counts[one.name] + 1) / one.cores)
             index = max(self._places, default=-1) + 1
             self._places[index] = node.name
+        try:
+            self._check_alike([node])
+            self._check_memory([node], {node.name: 1})
+            self._model.path_on(node)
+        except BaseException:
+            self.give_up(index)
+            raise
+        with self._lock:
+            self._chosen |= {node.name} if self._chosen else set()
+            self._threads[node.name] = self.spec.threads or max(1, node.cores // (counts[node.name] + 1))
         return index
 
     def give_up(self, index: int) -> None:
@@ -129,31 +145,30 @@ class OnNodes:
 
     # places
 
-    def _place(self, index: int) -> RemoteNode | None:
-        """Return the node for a worker: its own, else another with cores to spare."""
+    def _place(self, index: int, is_again: bool) -> RemoteNode | None:
+        """Return the node for a worker: its own, else another with cores to spare; the other way where it is again."""
         nodes = [node for node in self._cluster.nodes if node.silent_s < WAITED_S and not self._reason_against(node)]
         with self._lock:
-            own = self._places.get(index, "")
-            for node in nodes:
-                if node.name == own:
-                    return node
+            name = self._places.get(index, "")
+            own = min((node for node in nodes if node.name == name), key=lambda node: node.silent_s, default=None)
+            if own is not None and not is_again:
+                return own
             taken = Counter(self._places.values())
-            spare = {node.name: node.cores - taken[node.name] * self._threads_on(node) for node in nodes}
-            fitting = [node for node in nodes if spare[node.name] >= self._threads_on(node)]
-            best = max(fitting, key=lambda node: spare[node.name], default=None)
+            spare = {node.id: node.cores - taken[node.name] * self._threads_on(node) for node in nodes}
+            fitting = [node for node in nodes if node.name != name and spare[node.id] >= self._threads_on(node)]
+            if self._chosen:
+                fitting = [node for node in fitting if node.name in self._chosen]
+            best = max(filter(self._has_memory, fitting), key=lambda node: spare[node.id], default=None)
             if best is not None:
                 self._places[index] = best.name
-            return best
-
-    def _runs_others(self, index: int) -> bool:
-        present = {node.name for node in self._cluster.nodes}
-        with self._lock:
-            return any(name in present for other, name in self._places.items() if other != index)
+            return best or own
 
     def _threads_on(self, node: RemoteNode) -> int:
         return self._threads.get(node.name) or self.spec.threads or node.cores
 
-    def _start_on(self, node: RemoteNode, index: int) -> Started:
+    def _start_on(self, node: RemoteNode, is_again: bool) -> Started:
+        if is_again:
+            self._model.forget(node)  # its files may be what failed
         path = self._model.path_on(node)
         order = order_for(path, self.spec, self._threads_on(node), self._prefill_share)
         worker = node.start_worker(program_of(self._file, self.spec), self._build)
@@ -190,6 +205,14 @@ class OnNodes:
             if ours != theirs:
                 return f"has another llama.cpp ({part}: {theirs or 'unknown'} instead of {ours or 'unknown'})"
         return ""
+
+    def _has_memory(self, node: RemoteNode) -> bool:
+        """Return whether one more worker fits into the memory of a node."""
+        try:
+            self._check_memory([node], {node.name: 1})
+        except MemoryRefused:
+            return False
+        return True
 
     def _check_memory(self, nodes: list[RemoteNode], counts: Mapping[str, int]) -> None:
         """Raise MemoryRefused for a machine without enough memory for its workers; nodes of one address share it."""

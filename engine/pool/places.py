@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from engine.errors import ConfigError, ModelError
+from engine.errors import ConfigError, EngineError, ModelError
 from engine.files import check_utf8, named_path
 from engine.machine.cores import cores_for, threads_for
 from engine.models.folder_specs import is_by_transformers
@@ -24,14 +24,35 @@ class Started(NamedTuple):
     node: str = ""
 
 
+class NotNow(Exception):
+    """A worker has no place at present; error: what to raise where it is not waited for."""
+
+    def __init__(self, error: EngineError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Places(Protocol):
-    """Where a pool's workers run. threads: of each worker, at most."""
+    """Where a pool's workers run.
+
+    threads: of each worker, at most. patience_s: how long a worker is waited for whose place is not there, while no
+    other runs; 0 where its start is tried once.
+    """
 
     @property
     def threads(self) -> int: ...
 
-    def start(self, index: int) -> Started:
-        """Start the program of worker `index`, or of its replacement; may wait for a place. Raises EngineError."""
+    @property
+    def patience_s(self) -> float: ...
+
+    def start(self, index: int, *, is_again: bool = False) -> Started:
+        """Start the program of worker `index`, or of its replacement; is_again: the attempt before this one failed.
+
+        Raises NotNow where no place is there, EngineError.
+        """
+
+    def wait(self, longest_s: float) -> None:
+        """Wait until places come or go, at most `longest_s` seconds."""
 
     def give_up(self, index: int) -> None:
         """Release the place of a worker that is not replaced."""
@@ -45,13 +66,16 @@ class Here:
 
     def __init__(self, order: m.LoadModel, build: str, program: str) -> None:
         self._order, self._build, self._program = order, build, program
-        self.threads = order.threads
+        self.threads, self.patience_s = order.threads, 0.0
 
-    def start(self, index: int) -> Started:
-        """Start a child process."""
+    def start(self, index: int, *, is_again: bool = False) -> Started:
+        """Start a child process, in one attempt."""
         order = self._order
         cpus = cores_for(index, order.threads) if order.spec.pin else []
         return Started(msgspec.structs.replace(order, cpus=cpus), start_child(self._build, self._program))
+
+    def wait(self, longest_s: float) -> None:
+        """Do nothing: this machine does not come and go."""
 
     def give_up(self, index: int) -> None:
         """Do nothing: a child may run anywhere on this machine."""

@@ -19,6 +19,7 @@ from engine.models.memory import check_fits
 from engine.models.reading import read_model
 from engine.models.weight_layout import with_layout
 from engine.pool import messages as m
+from engine.pool.attempts import Attempts
 from engine.pool.in_order import BATCH, checked_prompts, completions
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LongTexts
@@ -270,8 +271,8 @@ class Pool(metaclass=Refusing):
             case m.Failed():
                 worker.failure = message.text
 
-    def on_death(self, worker: WorkerProcess, index: int) -> None:
-        """Fail or retry the jobs of a dead worker, then start a replacement (called by the group)."""
+    def on_death(self, worker: WorkerProcess, index: int) -> bool:
+        """Fail or retry the jobs of a dead worker; return whether it is to be replaced (called by the group)."""
         error = worker.died()
         blamed = self._jobs.blamed(worker)
         for job in self._jobs.take_back(worker):
@@ -279,17 +280,19 @@ class Pool(metaclass=Refusing):
         self._jobs.dispatch()
         if worker.is_leaving:
             self._group.forget(index)
-        if self._group.is_closed or worker.is_leaving:
-            return
-        if self._jobs.num_deaths > _MOST_DEATHS:
+        elif not self._group.is_closed and self._jobs.num_deaths > _MOST_DEATHS:
             self._end(PoolClosed(f"{self._jobs.num_deaths} workers ended one after another; the last: {error}"))
-            return
+        return not (self._group.is_closed or worker.is_leaving)
+
+    def replace(self, attempts: Attempts) -> bool:
+        """Start the replacement of a dead worker; return False to be asked again (called by the group)."""
         try:
-            self._group.start(index)
+            is_over = self._group.attempt(attempts)
         except BaseException as failure:  # includes what on_progress raises, on this delivery thread
             self._end(PoolClosed(f"a worker ended and could not be replaced: {failure}"))
-            return
+            return True
         self._jobs.dispatch()
+        return is_over
 
     # calls
 

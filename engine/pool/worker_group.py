@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import wait
@@ -9,15 +10,19 @@ from functools import partial
 from typing import Protocol
 
 from engine.delivery import check_may_wait, listening
-from engine.errors import JobTimeout, ModelError, PoolClosed, WorkerDied
+from engine.errors import EngineError, JobTimeout, PoolClosed, WorkerDied
 from engine.owner import OwnerProcess
 from engine.pool import messages as m
-from engine.pool.places import Places
+from engine.pool.attempts import Attempts
+from engine.pool.places import NotNow, Places
 from engine.pool.watchdog import keep_watch
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 
 _log = logging.getLogger(__name__)
+
+_CLOSING_S = 3.0
+"""How long workers have to exit when a pool is closed, all together."""
 
 
 class Owner(Protocol):
@@ -26,8 +31,11 @@ class Owner(Protocol):
     def on_message(self, worker: WorkerProcess, message: m.ToPool) -> None:
         """Handle a message from a worker."""
 
-    def on_death(self, worker: WorkerProcess, index: int) -> None:
-        """Handle a worker's death: its end of the socket is closed."""
+    def on_death(self, worker: WorkerProcess, index: int) -> bool:
+        """Handle a worker's death: its end of the socket is closed; return whether it is to be replaced."""
+
+    def replace(self, attempts: Attempts) -> bool:
+        """Start the replacement of a dead worker; return False where this is to be tried again."""
 
 
 class WorkerGroup:
@@ -112,25 +120,34 @@ class WorkerGroup:
         self.close()
 
     def start(self, index: int) -> None:
-        """Start one worker, or replace a dead one; returns when it is ready. Raises ModelError.
+        """Start a worker that has not run yet; returns when it is ready. Raises EngineError."""
+        attempts = Attempts(self._places, index, is_replacement=False)
+        while not self.attempt(attempts):
+            attempts.pause()
 
-        Where it ends with its machine meanwhile, another place is looked for.
-        """
-        worker = self._started(index)
-        while not self.is_closed:
-            try:
-                worker.start()
-                break
-            except ModelError:
-                if self.is_closed or not worker.is_machine_lost:
-                    raise
-                worker = self._started(index)
+    def attempt(self, attempts: Attempts) -> bool:
+        """Start one worker, or replace a dead one; returns True when it is ready, False where it failed and is to be
+        tried again. Raises EngineError where it is not."""
+        index, worker = attempts.index, None
+        try:
+            worker = self._started(index, is_again=attempts.num_failed > 0)
+            worker.start()
+        except (EngineError, NotNow) as failure:
+            is_node_lost = worker is not None and worker.is_machine_lost
+            runs_others = any(one.is_alive and not one.is_leaving for one in _present(self._workers))
+            attempts.failed(failure, is_node_lost=is_node_lost, runs_others=runs_others)
+            return False
         if self.is_closed:
             worker.close(patience_s=0.0)
-            return
-        threading.Thread(target=_listen, args=(self._owner, worker, index), daemon=True).start()
+            return True
+        with self._hold_lock:
+            if self._num_holds:
+                worker.send(m.Hold(True))
+        places = self._places
+        threading.Thread(target=_listen, args=(self._owner, places, worker, index), daemon=True).start()
+        return True
 
-    def _started(self, index: int) -> WorkerProcess:
+    def _started(self, index: int, *, is_again: bool) -> WorkerProcess:
         """Start the program of a worker, which has loaded nothing yet."""
         fractions, on_progress = self._fractions, self._on_progress
 
@@ -138,7 +155,7 @@ class WorkerGroup:
             fractions[index] = fraction
             on_progress(sum(fractions.values()) / len(fractions))
 
-        started = self._places.start(index)
+        started = self._places.start(index, is_again=is_again)
         worker = WorkerProcess(started.order, progress, started.link, started.node)
         self._workers[index] = worker
         return worker
@@ -149,6 +166,7 @@ class WorkerGroup:
         self._fractions[index] = 0.0
         try:
             self.start(index)
+            self.check_open()
         except BaseException:
             self.forget(index)
             raise
@@ -163,39 +181,62 @@ class WorkerGroup:
         """Count `change` more blocks that hold the workers, -1 for one that has ended; they go on when none is left."""
         with self._hold_lock:
             self._num_holds += change
-            for worker in self.alive:  # told again at each block, as one may have been replaced
+            for worker in self.alive:
                 worker.send(m.Hold(self._num_holds > 0))
 
     def ask(self, make: Callable[[int], Message]) -> m.Answer:
         """Call the worker with the fewest jobs and return its answer; raises PoolClosed, WorkerDied, or the error that
         the worker reports."""
         check_may_wait()
-        workers = self.alive
-        self.check_open()
-        if not workers:
-            raise WorkerDied("the worker ended and a replacement is starting: try again in a few seconds")
-        return min(workers, key=lambda worker: len(worker.jobs)).call(make).result()
+        while True:
+            workers = [worker for worker in self.alive if not worker.is_leaving]
+            self.check_open()
+            if not workers:
+                raise WorkerDied("the worker ended and a replacement is starting: try again in a few seconds")
+            worker = min(workers, key=lambda one: len(one.jobs))
+            try:
+                return worker.call(make).result()
+            except WorkerDied:
+                if not worker.is_leaving:  # it was removed meanwhile, and others run
+                    raise
 
     def measure(self, timeout: float | None) -> list[dict[str, float]]:
         """Return each worker's own counters; raises JobTimeout if one has not answered after `timeout` seconds."""
         check_may_wait()
         self._process.check_pool()
-        futures = [worker.call(m.Measure) for worker in self.alive]
-        if wait(futures, timeout).not_done:
+        calls = [(worker, worker.call(m.Measure)) for worker in self.alive]
+        if wait([future for _worker, future in calls], timeout).not_done:
             raise JobTimeout(f"a worker did not report its figures within {timeout:g} s: it is in a long step or hangs")
-        return [future.result().figures for future in futures]
+        return [future.result().figures for worker, future in calls if not (worker.is_leaving and future.exception())]
 
 
-def _listen(owner: "weakref.ref[Owner]", worker: WorkerProcess, index: int) -> None:
+def _listen(owner: "weakref.ref[Owner]", places: Places, worker: WorkerProcess, index: int) -> None:
+    """Deliver a worker's messages, and replace it once it has died.
+
+    Between attempts nothing refers to the owner, so that a pool without other references is collected meanwhile.
+    """
     with listening():
         try:
             _deliver(owner, worker)
         except BaseException:
             # without a listener the worker's jobs would never end, so it counts as dead
             _log.exception("a worker's message could not be delivered")
-        alive = owner()
-        if alive is not None:
-            alive.on_death(worker, index)
+        if not _is_to_be_replaced(owner, worker, index):
+            return
+        attempts = Attempts(places, index, is_replacement=True)
+        while not _is_replaced(owner, attempts):
+            attempts.pause()
+
+
+def _is_to_be_replaced(owner: "weakref.ref[Owner]", worker: WorkerProcess, index: int) -> bool:
+    alive = owner()
+    return alive is not None and alive.on_death(worker, index)
+
+
+def _is_replaced(owner: "weakref.ref[Owner]", attempts: Attempts) -> bool:
+    """Return True once a replacement runs, or nobody needs it."""
+    alive = owner()
+    return alive is None or alive.replace(attempts)
 
 
 def _deliver(owner: "weakref.ref[Owner]", worker: WorkerProcess) -> None:
@@ -223,6 +264,7 @@ def _close(workers: dict[int, WorkerProcess], places: Places, is_over: threading
     is_over.set()
     for worker in _present(workers):
         worker.hang_up()
+    until = time.monotonic() + _CLOSING_S
     for worker in _present(workers):
-        worker.close()
+        worker.close(max(0.0, until - time.monotonic()))
     places.close()

@@ -131,11 +131,11 @@ class WorkerProcess:
         was_told_to = not self.is_alive
         self.close()
         self.watch.look(0.0)
-        error = (
-            PoolClosed("the pool was closed before the worker could answer: open another")
-            if was_told_to
-            else WorkerDied(f"{self._last_deed()}; the pool is starting another: run this again")
-        )
+        error: EngineError = WorkerDied(f"{self._last_deed()}; the pool is starting another: run this again")
+        if self.is_leaving:
+            error = WorkerDied(f"{self._last_deed()}; it was being removed from the pool: run this again")
+        elif was_told_to:
+            error = PoolClosed("the pool was closed before the worker could answer: open another")
         while self._calls:
             self._calls.popitem()[1].set_exception(error)
         return error

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ from tests.waiting import until
 
 SMALL: dict[str, Any] = {"threads": 1, "parallel": 2, "n_ctx": 256}
 PROMPT = "Once upon a time"
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ClusterHere]:
-    """Two nodes, a and b, which every pool of this test finds at any address."""
-    with cluster_here(tmp_path, "a", "b") as one:
-        monkeypatch.setattr(placed, "Cluster", lambda _address, on_opening: one)
-        yield one
 
 
 def opened(model: Path, **options: Any) -> Pool:

@@ -1,18 +1,22 @@
-"""A worker process over a scripted link: its clock, and its death while it loads."""
+"""A worker process over a scripted link: its clock, its death while it loads, and its removal."""
 
 import queue
+import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine.errors import MemoryRefused, ModelError
+from engine.errors import MemoryRefused, ModelError, PoolClosed, WorkerDied
 from engine.pool import messages as m
+from engine.pool import worker_group
 from engine.pool.worker_link import WorkerLink
 from engine.pool.worker_process import WorkerProcess
 from engine.process.channel import Message
 from engine.process.pulse import Reading
 from engine.specs import PoolSpec
+from tests.waiting import Clock
 
 LOAD = m.LoadModel(
     protocol=m.PROTOCOL, model="m.gguf", spec=PoolSpec(), threads=1, threads_batch=1, cpus=[], prefill_share=50
@@ -85,3 +89,29 @@ def test_a_worker_that_ends_while_it_loads_is_an_error_of_the_model() -> None:
 def test_the_error_that_a_worker_reports_is_raised() -> None:
     with pytest.raises(MemoryRefused, match="too large"):
         worker(ScriptedTransport(0.0, m.Failed("MemoryRefused", "too large"))).start()
+
+
+def test_a_call_to_a_worker_that_is_removed_fails_as_one_to_a_dead_worker_and_not_as_one_to_a_closed_pool() -> None:
+    removed, closed = worker(ScriptedTransport(0.0)), worker(ScriptedTransport(0.0))
+    for one, kind in ((removed, WorkerDied), (closed, PoolClosed)):
+        one.start()
+        one.is_leaving = one is removed
+        call = one.call(m.Measure)
+        one.hang_up()
+        one.died()
+        assert type(call.exception(60)) is kind
+
+
+def test_workers_have_the_same_time_to_exit_when_a_pool_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(worker_group, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    given: list[float] = []
+
+    def slow(patience_s: float) -> None:
+        given.append(patience_s)
+        clock.now += patience_s
+
+    ones: Any = {index: SimpleNamespace(hang_up=lambda: None, close=slow) for index in range(3)}
+    places: Any = SimpleNamespace(close=lambda: None)
+    worker_group._close(ones, places, threading.Event())
+    assert given == [worker_group._CLOSING_S, 0.0, 0.0]
