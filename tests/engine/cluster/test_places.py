@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from engine.cluster import file_sending, model_on_nodes, node_memory
 from engine.cluster import messages as c
-from engine.cluster import model_on_nodes
 from engine.cluster.agent import Agent
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.remote_worker import RemoteWorker
@@ -111,7 +111,7 @@ def test_a_node_lost_while_its_worker_starts_ends_the_opening_or_the_adding_and_
 def test_a_node_lost_while_it_gets_the_model_is_used_when_it_is_back(
     cluster: ClusterHere, story_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send = model_on_nodes.send_model
+    send = file_sending.send_model
     lost: list[str] = []
 
     def losing(offer: Any, node: RemoteNode, tell: Any) -> str:
@@ -168,7 +168,7 @@ def test_a_replacement_that_fails_on_its_node_goes_to_another_with_room_and_memo
     cluster: ClusterHere, story_model: Path, monkeypatch: pytest.MonkeyPatch, starts: Starts
 ) -> None:
     full = {"c"}
-    check = placed.check_fits_on
+    check = node_memory.check_fits_on
 
     def checked(node: str, *arguments: Any) -> object:
         if node in full:
@@ -190,7 +190,7 @@ def test_a_slow_node_does_not_stop_replacements_on_others(
     cluster: ClusterHere, story_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on, comes = threading.Event(), threading.Event()
-    send = model_on_nodes.send_model
+    send = file_sending.send_model
 
     def slow(offer: Any, node: RemoteNode, tell: Any) -> str:
         if node.name == "b":
