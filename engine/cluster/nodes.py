@@ -62,9 +62,8 @@ class _Link:
 
     def _listing(self) -> c.Listing:
         found = [_found(node) for node in ray.nodes() if node["Alive"]]
-        is_authenticated = os.environ.get("RAY_AUTH_MODE", "").lower() == "token"  # set by Ray if it found a token
         return c.Listing(
-            [node for node in found if node.cores], get_node_ip_address(), dict(self._failures()), is_authenticated
+            [node for node in found if node.cores], get_node_ip_address(), dict(self._failures()), is_authenticated()
         )
 
     def _failures(self) -> Any:
@@ -91,6 +90,11 @@ def connect(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (RayError, RuntimeError, ConnectionError, ValueError, OSError) as error:
         raise explained(address, error) from error
+
+
+def is_authenticated() -> bool:
+    """Return True if the connection shows a token: Ray sets its mode itself where it finds a token of this user."""
+    return os.environ.get("RAY_AUTH_MODE", "").lower() == "token"
 
 
 def _stay_on_loopback(address: str) -> None:

@@ -17,7 +17,7 @@ from ray.util import get_node_ip_address
 
 from engine.cluster.agent import OF_RAY
 from engine.cluster.listener import check_exposed
-from engine.cluster.nodes import connect, last_line
+from engine.cluster.nodes import connect, is_authenticated, last_line
 from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
@@ -55,7 +55,7 @@ class _Embedder:
 def _answer(order: EmbedParts) -> int:
     """Embed all parts; return the number of texts. Raises ConfigError, ServerFailed."""
     connect(order.address)
-    check_exposed(get_node_ip_address(), os.environ.get("RAY_AUTH_MODE", ""))
+    check_exposed(get_node_ip_address(), is_authenticated=is_authenticated())
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     cores = [each for each in cores if each]
     numbers = [{"number": number} for number in range(len(order.parts))]
