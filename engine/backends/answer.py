@@ -71,7 +71,6 @@ class Answer:
 
         Raises ServerFailed for an answer that never ends, after what it has brought was appended.
         """
-        self.num_taken += len(events)
         try:
             for sent in events:
                 self._take(sent, at)
@@ -79,6 +78,7 @@ class Answer:
             if self._rows:
                 rows, self._rows = self._rows, []
                 self.job.on_steps(b"".join(rows))
+            self.num_taken += len(events)
 
     def _take(self, sent: Sent, at: float) -> None:
         if sent.prompt:
@@ -94,7 +94,7 @@ class Answer:
             self._num_empty = 0
             return
         self._num_empty += 1
-        if self._num_empty > MOST_EMPTY:
+        if self._num_empty > MOST_EMPTY and not self.is_over:
             raise ServerFailed(f"the server sent {MOST_EMPTY:,} events without a token")
 
     def _count(self, sent: Sent) -> None:

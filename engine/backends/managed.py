@@ -12,9 +12,10 @@ from pathlib import Path
 import psutil
 
 from engine.backends.address import Address
+from engine.backends.answer_stream import NOTHING_SENT
 from engine.backends.link import Link
 from engine.backends.managed_programs import ManagedKind, managed_missing, managed_spec, start
-from engine.backends.openai_server import NOTHING_SENT, ServerEngine
+from engine.backends.openai_server import ServerEngine
 from engine.backends.probing import Found, probe
 from engine.backends.server_loop import ServerLoop
 from engine.errors import EngineError, ModelError, PoolClosed, PromptTooLong, ServerFailed, WorkerDied

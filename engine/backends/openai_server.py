@@ -12,16 +12,15 @@ from typing import Literal, Self, Unpack, overload
 
 from engine.backends.address import Address
 from engine.backends.answer import Answer
-from engine.backends.dialects import LLAMA_SERVER
-from engine.backends.link import Link, refused
+from engine.backends.answer_stream import AnswerStream
+from engine.backends.link import Link
 from engine.backends.probing import Found, probe
 from engine.backends.seen_vocabulary import SeenVocabulary
-from engine.backends.sent import Sent
 from engine.backends.server_loop import ServerLoop
 from engine.backends.server_text import ServerText, checked_template
 from engine.backends.waiting import WaitingJobs
 from engine.chat_options import ChatOptions
-from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong, ServerFailed
+from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
 from engine.map_progress import OnProgress
@@ -42,11 +41,6 @@ from engine.specs import (
 )
 from engine.validation import Refusing, given_spec, plain_text, refusing
 from engine.vocabulary import Vocabulary
-
-MOST_UNDELIVERED, UNDELIVERED_POLL_S = 256, 0.002
-"""Events of one answer that were read and not yet delivered; a slower reader makes the server wait."""
-
-NOTHING_SENT = "the server broke the answer off after 0 tokens, without saying why: try again"
 
 
 class ServerEngine(metaclass=Refusing):
@@ -72,6 +66,7 @@ class ServerEngine(metaclass=Refusing):
         self.threads, self.startup = 1, Startup(0.0, 0.0, 0.0)
         self._link, self._loop = link, loop
         self._text = ServerText(link, found.dialect, found.vocabulary, found.model)
+        self._stream = AnswerStream(link, loop, self._text, found.form)
         self._running: dict[Job, asyncio.Task[None]] = {}
         self._waiting = WaitingJobs(
             self._start,
@@ -261,39 +256,13 @@ class ServerEngine(metaclass=Refusing):
             return
         body = found.form.body(found.dialect, found.model, ids or job.prompt, sampling, job.request)
         try:
-            async with self._link.stream(found.form.path, body) as events:
-                num_read = num_tokens = 0
-                async for together in events:
-                    at, came = time.monotonic(), list[Sent]()
-                    try:
-                        for event in together:
-                            came.append(sent := await self._read(event, num_tokens))
-                            if sent.tokens:
-                                num_tokens = max(num_tokens + len(sent.tokens), sent.num_generated or 0)
-                    finally:
-                        deliver(partial(answer.take, came, at))
-                    num_read += len(together)
-                    while num_read - answer.num_taken > MOST_UNDELIVERED and not job.done():
-                        await asyncio.sleep(UNDELIVERED_POLL_S)
-                    if answer.is_enough or job.done():
-                        break
-                if not num_read:
-                    raise ServerFailed(NOTHING_SENT, status=200)
-            deliver(answer.finish)
+            await self._stream.read(answer, body, deliver)
         except CancelledError:
             if not job.is_cancelled:
                 raise
             deliver(partial(answer.end, "cancelled"))
-
-    async def _read(self, event: bytes, num_before: int) -> Sent:
-        """Read an event after so many tokens, with those that llama-server has left out. Raises what it reports."""
-        sent = self.found.form.read(event)
-        if sent.error:
-            raise refused(sent.error)
-        num_unsent = (sent.num_generated or 0) - num_before - len(sent.tokens)
-        if num_unsent > 0 and sent.tokens and self.found.dialect is LLAMA_SERVER:
-            return await self._text.with_unsent(sent, num_unsent)
-        return sent
+        else:
+            deliver(answer.finish)
 
     def _deliver(self, job: Job, told: Callable[[], object]) -> None:
         """Deliver what came for a job, unless it is over; an answer that cannot be read fails it."""
@@ -332,7 +301,7 @@ class ServerEngine(metaclass=Refusing):
         if self._waiting.remove(job):
             job.on_cancelled()
         elif (running := self._running.pop(job, None)) is not None:
-            self._loop.cancel(running)
+            self._loop.soon(running.cancel)
 
     @contextmanager
     def held(self) -> Iterator[None]:

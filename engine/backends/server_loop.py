@@ -47,11 +47,11 @@ class ServerLoop:
         work.close()
         raise PoolClosed("this engine is closed: connect again")
 
-    def cancel(self, task: asyncio.Task[None]) -> None:
-        """Cancel a task of this loop, from any thread."""
+    def soon(self, call: Callable[[], object]) -> None:
+        """Call a function in this loop, from any thread: a task's cancel, for example."""
         with self._lock:
-            if not self._is_closed:  # closing cancels all of them
-                self._loop.call_soon_threadsafe(task.cancel)
+            if not self._is_closed:  # closing cancels all tasks
+                self._loop.call_soon_threadsafe(call)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and wait for its result. Raises what it raises, and PoolClosed."""

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from engine.backends.dialects import LLAMA_SERVER, Dialect
-from engine.backends.link import Link
+from engine.backends.dialects import LLAMA_SERVER, Dialect, Form
+from engine.backends.link import Link, refused
 from engine.backends.seen_vocabulary import MOST_TOKENS, SeenVocabulary
 from engine.backends.sent import Sent, SentToken
 from engine.errors import ConfigError, ServerFailed
@@ -53,7 +53,17 @@ class ServerText:
             await self._learn(token, piece, may_be_control=is_special)
         return [token for token, _ in pieces]
 
-    async def with_unsent(self, sent: Sent, num_unsent: int) -> Sent:
+    async def read(self, form: Form, event: bytes, num_before: int) -> Sent:
+        """Read an event after so many tokens, with those that llama-server has left out. Raises what it reports."""
+        sent = form.read(event)
+        if sent.error:
+            raise refused(sent.error)
+        num_unsent = (sent.num_generated or 0) - num_before - len(sent.tokens)
+        if num_unsent > 0 and sent.tokens and self._dialect is LLAMA_SERVER:
+            return await self._with_unsent(sent, num_unsent)
+        return sent
+
+    async def _with_unsent(self, sent: Sent, num_unsent: int) -> Sent:
         """Return an event of llama-server with the tokens that it left out before it.
 
         It sends nothing for a token that ends within a character, and then the whole character as that of the token

@@ -18,10 +18,10 @@ import psutil
 import pytest
 
 from engine.backends import managed, managed_programs
+from engine.backends.answer_stream import NOTHING_SENT
 from engine.backends.link import Link
 from engine.backends.managed import ManagedEngine, ManagedKind, managed_missing, open_managed
 from engine.backends.managed_programs import MANAGED, flags, managed_estimate, managed_spec
-from engine.backends.openai_server import NOTHING_SENT
 from engine.backends.report import found_facts
 from engine.errors import (
     ConfigError,
