@@ -131,7 +131,8 @@ class WorkerGroup:
         index, worker = attempts.index, None
         try:
             worker = self._started(index, is_again=attempts.num_failed > 0)
-            worker.start()
+            if not self.is_closed:  # close() hangs up on the workers that it sees; this one may have come after it
+                worker.start()
         except (EngineError, NotNow) as failure:
             is_node_lost = worker is not None and worker.is_machine_lost
             runs_others = any(one.is_alive and not one.is_leaving for one in _present(self._workers))
