@@ -149,7 +149,7 @@ def test_tensors_of_other_sizes_are_refused(tmp_path: Path) -> None:
     save("llama", RUN["llama"], tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"intermediate_size": 128}))
-    with pytest.raises(ModelError, match="transformers cannot load this folder"):
+    with pytest.raises(ModelError, match="transformers cannot load this model"):
         TransformersContext(str(tmp_path), SPEC, NUM_VOCAB, 1, 1)
 
 
