@@ -22,23 +22,24 @@ def event(value: Any) -> bytes:
 
 
 async def merged(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[T]:
-    """Yield the chunks of several streams as they come. The first error of one is raised."""
-    queue: asyncio.Queue[T | BaseException | None] = asyncio.Queue(64)
+    """Yield the chunks of several streams as they come. The first error of one is raised, whatever its kind."""
+    queue: asyncio.Queue[T | Exception | None] = asyncio.Queue(64)
 
     async def read(stream: AsyncIterator[T]) -> None:
         try:
             async for chunk in stream:
                 await queue.put(chunk)
-        except EngineError as error:
+        except Exception as error:  # one that is not put there would leave its reader waiting for ever
             await queue.put(error)
-        await queue.put(None)
+        else:
+            await queue.put(None)
 
     tasks = [asyncio.ensure_future(read(stream)) for stream in streams]
     try:
         num_open = len(tasks)
         while num_open:
             came = await queue.get()
-            if isinstance(came, BaseException):
+            if isinstance(came, Exception):
                 raise came
             if came is None:
                 num_open -= 1

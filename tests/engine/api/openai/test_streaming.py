@@ -75,11 +75,13 @@ def test_streams_are_merged_each_in_its_order(sizes: list[list[int]]) -> None:
     assert len(found) == sum(map(sum, sizes))
 
 
+@pytest.mark.parametrize("error", [EngineError("it failed"), ApiError(400, "it failed"), ValueError("it failed")])
 @given(LISTS, LISTS)
-def test_the_error_of_one_stream_ends_all(sizes: list[int], others: list[int]) -> None:
+def test_the_error_of_one_stream_ends_all(error: Exception, sizes: list[int], others: list[int]) -> None:
     async def all_of() -> None:
-        async for _ in merged([lists(0, sizes, EngineError("it failed")), lists(1, others)]):
-            continue
+        async with asyncio.timeout(30):
+            async for _ in merged([lists(0, sizes, error), lists(1, others)]):
+                continue
 
-    with pytest.raises(EngineError, match="it failed"):
+    with pytest.raises(type(error), match="it failed"):
         run(all_of())
