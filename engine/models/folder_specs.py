@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from engine.errors import ConfigError
 from engine.models.gguf import ModelFile
+from engine.models.header import Value
 from engine.specs import DType, PoolSpec
 
 KV_TYPE: dict[DType, str] = {"float32": "f32", "bfloat16": "bf16"}
@@ -27,19 +28,36 @@ def is_by_transformers(file: ModelFile, spec: PoolSpec) -> bool:
 
 def gguf_problem(file: ModelFile) -> str:
     """Return why transformers cannot run a GGUF file here; empty where it can, as far as its header says."""
-    scaling = file.metadata.get(f"{file.architecture}.rope.scaling.type", "none")
     if file.architecture not in GGUF_ARCHITECTURES:
         known = ", ".join(GGUF_ARCHITECTURES)
         return f"its architecture {file.architecture[:100]} is not among those of GGUF files that PyTorch runs: {known}"
     if file.parts > 1:
         return "is in several files, of which PyTorch reads only one: join them with llama-gguf-split --merge"
-    if file.whole("expert_count") or scaling != "none" or file.sliding_window or len(set(file.n_head_kv)) != 1:
+    if (
+        file.whole("expert_count")
+        or _has_scaled_positions(file)
+        or file.sliding_window
+        or len(set(file.n_head_kv)) != 1
+    ):
         return (
             "has experts, scaled positions, a sliding window or layers of different sizes, which PyTorch does not run"
         )
     if file.whole("rope.dimension_count", file.head_k) != file.head_k or file.head_v != file.head_k:
         return "rotates a part of each head only, which PyTorch does not run"
+    if not file.metadata.get(f"{file.architecture}.attention.causal", True):
+        return "attends to later tokens too, which PyTorch does not run"
     return ""
+
+
+def _has_scaled_positions(file: ModelFile) -> bool:
+    """Return whether llama.cpp scales the positions of a GGUF file: linearly where the header names no type."""
+
+    def value(key: str, default: Value) -> Value:
+        return file.metadata.get(f"{file.architecture}.rope.{key}", default)
+
+    kind, factor = value("scaling.type", "linear"), value("scaling.factor", value("scale_linear", 0.0))
+    is_scaled = kind != "none" and (kind != "linear" or factor not in (0, 1))
+    return is_scaled or value("scaling.attn_factor", 1.0) != 1
 
 
 def folder_spec(file: ModelFile, spec: PoolSpec) -> PoolSpec:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from engine.errors import ConfigError, ModelError
-from engine.models.folder_specs import GGUF_ARCHITECTURES, carried_over, folder_spec, is_by_transformers
+from engine.models.folder_specs import GGUF_ARCHITECTURES, carried_over, folder_spec, gguf_problem, is_by_transformers
 from engine.models.memory import estimate
 from engine.models.reading import read_model
 from engine.models.tokenizer import Tokenizer
@@ -120,6 +120,11 @@ def test_parameters_and_memory_are_those_of_transformers(story_model: Path) -> N
     [
         ("phi3", {}, f"not among those of GGUF files that PyTorch runs: {', '.join(GGUF_ARCHITECTURES)}"),
         ("llama", {"llama.rope.scaling.type": "yarn"}, "scaled positions"),
+        ("llama", {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 2.0}, "scaled positions"),
+        ("llama", {"llama.rope.scaling.factor": 2.0}, "scaled positions"),
+        ("qwen2", {"qwen2.rope.scale_linear": 2.0}, "scaled positions"),
+        ("llama", {"llama.rope.scaling.type": "none", "llama.rope.scaling.attn_factor": 2.0}, "scaled positions"),
+        ("llama", {"llama.attention.causal": False}, "later tokens"),
         ("llama", {"llama.expert_count": 4}, "experts"),
         ("llama", {"llama.rope.dimension_count": 32}, "a part of each head"),
     ],
@@ -130,6 +135,21 @@ def test_networks_that_would_be_others_are_refused(
     file = rewritten(float_model, tmp_path / "made.gguf", architecture, {}, **changed)
     with pytest.raises(ConfigError, match=told):
         Pool(file, **FLOAT.to_dict())
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"llama.rope.scaling.factor": 0.0},
+        {"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 1.0, "llama.rope.scaling.attn_factor": 1.0},
+        {"llama.rope.scaling.type": "none", "llama.rope.scaling.factor": 4.0},
+        {"llama.attention.causal": True},
+    ],
+)
+def test_values_of_a_header_that_change_nothing_are_taken(
+    changed: dict[str, Any], float_model: Path, tmp_path: Path
+) -> None:
+    assert not gguf_problem(read_model(rewritten(float_model, tmp_path / "made.gguf", "llama", {}, **changed)))
 
 
 @pytest.mark.parametrize(
