@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, wait
 
 from engine.backends.address import checked_address, key_of
 from engine.backends.dialects import OURS
@@ -14,7 +15,7 @@ from engine.backends.server_loop import ServerLoop
 from engine.delivery import listening
 from engine.embedding import messages as m
 from engine.embedding.embedder import Embedder
-from engine.embedding.job import Piece
+from engine.embedding.job import EmbedJob, Piece
 from engine.embedding.models import prefixes_by_name
 from engine.embedding.specs import EmbedSpec
 from engine.embedding.text_queue import TextQueue
@@ -29,6 +30,8 @@ MOST_REQUEST_BYTES = 1 << 20
 """Texts of one request, in UTF-8; also of a single text."""
 BEGINS_WITHIN_S = 600.0
 """Answer to a request: 64 long texts on a slow machine, which may have to load the model first."""
+POLL_S = 0.1
+"""Time after which a request notices that its job was cancelled."""
 MOST_LISTED = 20
 PROBE = "Logitbench"
 """Text that is embedded first, to learn the number of dimensions."""
@@ -140,7 +143,7 @@ class _Asking:
         prefix, began = piece.message.prefix, time.monotonic()
         texts = [prefix + text.decode() for text in piece.message.texts if isinstance(text, bytes)]
         try:
-            reply = self._loop.call(_asked(self._link, self._model, texts, self._dim))
+            reply = self._reply(piece.job, texts)
             vectors = unit_vectors(reply.vectors) if self._normalises else reply.vectors
         except (ConfigError, PromptTooLong) as error:
             return type(error)(f"{error}. {_longest(piece)}")
@@ -150,6 +153,18 @@ class _Asking:
             _log.exception("vectors of %s cannot be read", self._link.address.root)
             return ServerFailed(f"the vectors of {self._link.address.root} cannot be read ({type(error).__name__})")
         return m.Vectors(vectors.tobytes(), reply.num_tokens, [], time.monotonic() - began)
+
+    def _reply(self, job: EmbedJob, texts: list[str]) -> Reply:
+        """Return the reply to a request, which ends with its job. Raises PoolClosed, and what the request raises."""
+        asked = self._loop.begin(_asked(self._link, self._model, texts, self._dim))
+        while not asked.done():
+            if job.done():
+                asked.cancel()
+            wait([asked], POLL_S)
+        try:
+            return asked.result()
+        except CancelledError:
+            raise PoolClosed(CLOSED) from None
 
     def measure(self) -> None:
         """Return None: its processes were not started here."""

@@ -249,6 +249,27 @@ def test_closing_ends_what_waits_for_a_silent_server(home: Path) -> None:
     opened.__dict__["server"].__exit__(None, None, None)
 
 
+def test_a_cancelled_request_makes_room_for_the_next(home: Path) -> None:
+    is_asked, may_go = threading.Event(), threading.Event()
+
+    def silent_once(request: Request) -> None:
+        if not is_asked.is_set():
+            is_asked.set()
+            may_go.wait(120)
+        answer(request)
+
+    with opened_with(home, silent_once) as opened:
+        first = opened.submit(["a"])
+        assert is_asked.wait(60)
+        first.cancel()
+        try:
+            assert opened.submit(["b"]).result(60).num_tokens == 1
+        finally:
+            may_go.set()
+    assert first.result(60).is_cancelled
+    opened.__dict__["server"].__exit__(None, None, None)
+
+
 @pytest.mark.parametrize(
     "given",
     [
