@@ -12,6 +12,9 @@ from engine.specs import DType, PoolSpec
 KV_TYPE: dict[DType, str] = {"float32": "f32", "bfloat16": "bf16"}
 """Types of keys and values by those of the weights, as a PoolSpec names them."""
 
+BYTES: dict[DType, int] = {"float32": 4, "bfloat16": 2}
+"""Bytes of a weight by its type."""
+
 PACKAGES = ("torch", "transformers", "tokenizers")
 """Packages that run a folder, by their names for pip."""
 
@@ -30,7 +33,8 @@ def gguf_problem(file: ModelFile) -> str:
     """Return why transformers cannot run a GGUF file here; empty where it can, as far as its header says."""
     if file.architecture not in GGUF_ARCHITECTURES:
         known = ", ".join(GGUF_ARCHITECTURES)
-        return f"its architecture {file.architecture[:100]} is not among those of GGUF files that PyTorch runs: {known}"
+        name = file.architecture[:100]
+        return f"has the architecture {name}, which is not among those of GGUF files that PyTorch runs: {known}"
     if file.parts > 1:
         return "is in several files, of which PyTorch reads only one: join them with llama-gguf-split --merge"
     if (
@@ -60,15 +64,20 @@ def _has_scaled_positions(file: ModelFile) -> bool:
     return is_scaled or value("scaling.attn_factor", 1.0) != 1
 
 
+def missing_packages() -> str:
+    """Return how to get the packages without which transformers runs nothing; empty where they are here."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    return f"to run it by transformers, `pip install {' '.join(missing)}`" if missing else ""
+
+
 def folder_spec(file: ModelFile, spec: PoolSpec) -> PoolSpec:
     """Return the parameters that transformers runs a model with: dtype, type_k and type_v decided.
 
     Raises ConfigError for parameters that only llama.cpp has, for more tokens than the model was made for, for a GGUF
     file that it cannot run, and where packages are missing.
     """
-    missing = [name for name in PACKAGES if find_spec(name) is None]
-    if missing:
-        raise ConfigError(f"{file.path.name}: to run it by transformers, `pip install {' '.join(missing)}`")
+    if missing := missing_packages():
+        raise ConfigError(f"{file.path.name}: {missing}")
     if not file.is_folder and (problem := gguf_problem(file)):
         raise ConfigError(f"{file.path.name}: {problem}. Leave dtype out: llama.cpp runs it")
     default = PoolSpec()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.history import TrialSummary
-from engine.history.activity import WEEK, Week
+from engine.history.activity import WEEK, Week, speed_name
 from engine.units import counted, quantity
 from engine.workbench.machine_card import MachineCard
 from engine.workbench.machine_facts import Fact, facts_of, newest_search
@@ -45,7 +45,8 @@ def machine_facts(bench: Workbench, card: MachineCard | None) -> tuple[Fact, ...
         return facts_of(card)
     search = newest_search(history, Path(state.identity.path).stem)
     speeds = history.activity.week(datetime.now(UTC)).speeds if card is None else {}
-    return facts_of(card, search, speeds.get(state.identity.name))
+    dtype = state.engine.spec.dtype if state.engine is not None else None
+    return facts_of(card, search, speeds.get(speed_name(state.identity.name, dtype)))
 
 
 def recent_trials(bench: Workbench, limit: int) -> list[RecentTrial]:

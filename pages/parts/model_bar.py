@@ -145,7 +145,7 @@ def _loading_text(state: ModelState) -> str:
         return "Loading on the nodes" if state.progress else "Connecting to the cluster and sending what nodes lack"
     if state.progress:
         return "Loading"
-    if state.file is not None and state.file.is_folder:
+    if state.file is not None and is_by_transformers(state.file, state.spec):
         return "Starting PyTorch and reading the weights"
     return "Opening the file and, once for each quantisation, timing weight layouts"
 
@@ -159,7 +159,7 @@ def _making_room(bench: Workbench) -> None:
 
 def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
-    kind = f"{engine.spec.dtype} · transformers" if file.is_folder else file.quantisation
+    kind = f"{engine.spec.dtype} · transformers" if is_by_transformers(file, engine.spec) else file.quantisation
     facts = f"{parameters(file.num_parameters)} parameters · {kind} · {size(file.size)}"
     where = cluster_choice.told(engine) if isinstance(engine, SpreadEngine) and state.cluster else threads_text(engine)
     st.caption(f"{plain(facts)}  \ncontext {engine.capabilities.n_ctx:,} · {plain(where)}")
@@ -273,15 +273,15 @@ def _pool(file: ModelFile, spec: PoolSpec, *, is_here: bool) -> PoolSpec:
 
     is_here: on this machine; else the cluster says how many instances there are.
     """
+    dtype = _dtype(file, spec)
+    is_torch = dtype is not None
     helps = {
         "n_ctx": f"Tokens per sequence; the model was trained with {file.n_ctx_train:,}",
         "parallel": "Trials that run in parallel in each instance",
         "instances": "Worker processes with this model",
-        "threads": f"Per instance; empty: {'all cores' if file.is_folder else ADAPTIVE}",
+        "threads": f"Per instance; empty: {'all cores' if is_torch else ADAPTIVE}",
         "n_gpu_layers": "Needs a GPU build; -1: all layers",
     }
-    dtype = _dtype(file, spec)
-    is_torch = dtype is not None
     if is_torch != is_by_transformers(file, spec):  # the other one's parameters mean nothing there
         spec = PoolSpec(n_ctx=spec.n_ctx, parallel=spec.parallel, instances=spec.instances)
     # No field has bounds: Streamlit would show a value beyond them but keep the previous one, which would be loaded.
@@ -362,7 +362,7 @@ def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
     st.caption(plain(f"{cores} of {machine['threads']} available · {size(machine['memory_bytes'])} of memory"))
     st.caption(plain(machine_limits(limits) if limits else "Machine limits not measured yet: see Benchmark."))
     layout = f"weights {LAYOUTS[bool(engine.spec.share_weights) or not copied_weights(file)]}"
-    if file.is_folder:
+    if is_by_transformers(file, engine.spec):
         layout = f"{engine.spec.dtype} · transformers"
     st.caption(f"{file.architecture} {file.quantisation} · {layout} · loaded in {quantity(engine.startup.load_s, 's')}")
     figures: dict[int, dict[str, float]] = {}

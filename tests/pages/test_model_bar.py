@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.models import llama_programs, read_model
+from engine.specs import PoolSpec
 from engine.units import quantity
 from engine.workbench import Workbench
 from pages.parts.model_bar import ELSEWHERE, phase_text, threads_text
@@ -86,10 +87,33 @@ def test_transformers_can_run_a_file_and_has_its_own_parameters(bench: Workbench
     own = at.selectbox(key=f"pick_run_by_{bench.model.path}")
     assert own.options == ["llama.cpp", "transformers, float32", "transformers, bfloat16"]
     assert "GPU layers" in [one.label for one in at.number_input]
+    (threads,) = [one for one in at.number_input if one.label == "Threads"]
+    assert "adaptive" in threads.help
     own.select("float32").run()
     assert not at.exception, at.exception
+    (threads,) = [one for one in at.number_input if one.label == "Threads"]
+    assert threads.help == "Per instance; empty: all cores"
     assert "GPU layers" not in [one.label for one in at.number_input]
     assert any("float32" in one.value for one in at.caption)
+
+
+@pytest.mark.slow
+def test_a_file_in_transformers_is_not_shown_as_its_quantisation(bench: Workbench) -> None:
+    path, file = bench.model.path, bench.model.file
+    assert path is not None and file is not None
+    bench.load(path, PoolSpec(dtype="float32", n_ctx=256, threads=1))
+    try:
+        until(lambda: bench.model.engine, within_s=120)
+        at = frame().run()
+        assert "float32 · transformers" in at.sidebar.caption[1].value
+        assert file.quantisation not in at.sidebar.caption[1].value
+        at.button(key="model_machine").click().run()
+        assert not at.exception, at.exception
+        assert any(f"{file.quantisation} · float32 · transformers" in one.value for one in at.caption)
+        assert not any("weights repacked" in one.value for one in at.caption)
+    finally:
+        bench.load(path)
+        until(lambda: bench.model.engine, within_s=60)
 
 
 @pytest.mark.parametrize(

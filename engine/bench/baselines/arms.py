@@ -30,7 +30,7 @@ from engine.bench.measurement.target import (
 )
 from engine.bench.measurement.token_parts import PartTotals
 from engine.bench.planning import engines
-from engine.bench.planning.feasibility import NO_FOLDER, Feasibility
+from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
 from engine.bench.planning.remote import RemoteBudget
 from engine.errors import BenchTimeout, ConfigError, LimitExceeded
@@ -74,8 +74,8 @@ def missing_engines(model: str, names: Collection[Arm] = engines.ENGINES) -> dic
             found |= _missing_llama_bench()
         elif name in MANAGED and (missing := feasibility.missing(name)):
             found[name] = Missing(missing, False)
-        elif name == engines.TRANSFORMERS and not feasibility.runs_in_torch(model):
-            found[name] = Missing(NO_FOLDER, False)
+        elif name == engines.TRANSFORMERS and (problem := feasibility.torch_problem(model)):
+            found[name] = Missing(problem, False)
     return found
 
 

@@ -14,7 +14,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ModelError
 from engine.machine.cores import num_cores
 from engine.machine.memory import available_memory
-from engine.models.folder_specs import folder_spec, gguf_problem, is_by_transformers
+from engine.models.folder_specs import folder_spec, gguf_problem, is_by_transformers, missing_packages
 from engine.models.gguf import ModelFile
 from engine.models.memory import MemoryEstimate, estimate
 from engine.models.reading import read_model
@@ -24,9 +24,7 @@ from engine.units import counted
 BYTES_PER_TOKEN = 2
 """Assumed bytes of text per token before a tokenizer has seen it; most take three or four."""
 
-NO_FOLDER = (
-    "transformers runs a folder of safetensors: put one of this network beside the GGUF file, or choose it as the model"
-)
+NO_FOLDER = "transformers needs a folder of safetensors of this network beside the GGUF file"
 _FLOATS = ("f32", "f16", "bf16")
 _LIBRARIES = ("libllama.so", "libllama.dylib")
 
@@ -67,12 +65,16 @@ class Feasibility:
             self._folders[model] = str(folder or "")
         return self._folders[model]
 
-    def runs_in_torch(self, model: str) -> bool:
-        """Return whether transformers runs a model: its folder, or the GGUF file itself where its floats fit."""
-        if self.folder_of(model):
-            return True
+    def torch_problem(self, model: str) -> str:
+        """Return why transformers does not run a model, neither its folder nor the GGUF file; empty where it does."""
+        if missing := missing_packages():
+            return missing
         file = self.file(model)
-        return isinstance(file, ModelFile) and not gguf_problem(file) and self.fits(model, PoolSpec(dtype="float32"))
+        if isinstance(file, str) or self.folder_of(model):
+            return file if isinstance(file, str) else ""
+        memory = self.memory(model, PoolSpec(dtype="float32"))
+        unfit = f"needs in float32 {memory.arithmetic}" if memory is not None and not memory.fits else ""
+        return _told_of_file(gguf_problem(file) or unfit)
 
     def missing(self, engine: str) -> str:
         """Return what is missing to use a server on this machine, and how to get it; empty where nothing is."""
@@ -195,7 +197,7 @@ def _refusals_of_model(file: ModelFile, cell: Cell) -> Iterator[str]:
     if engines.is_external(cell.arm):
         return
     if cell.arm == engines.TRANSFORMERS and not file.is_folder and (problem := gguf_problem(file)):
-        yield f"{NO_FOLDER}; the GGUF file {problem}"
+        yield _told_of_file(problem)
         return
     if cell.pool.dtype and not file.is_folder and cell.arm not in (engines.POOL, engines.TRANSFORMERS):
         yield f"dtype: {engines.label_of(cell.arm)} runs a GGUF file with the types of its weights: remove dtype"
@@ -206,6 +208,11 @@ def _refusals_of_model(file: ModelFile, cell: Cell) -> Iterator[str]:
             folder_spec(file, cell.pool)
     except ConfigError as error:
         yield str(error)
+
+
+def _told_of_file(problem: str) -> str:
+    """Return why transformers runs neither a folder nor the GGUF file, which `problem` says, or nothing."""
+    return problem and f"{NO_FOLDER}: the file itself {problem}"
 
 
 def crowded(num_threads: int) -> tuple[str, ...]:

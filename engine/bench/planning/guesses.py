@@ -9,6 +9,7 @@ from engine.bench.planning.feasibility import Feasibility, fit_together
 from engine.bench.planning.plan import Cell, EmbeddingCell, Plan, PlannedCell
 from engine.embedding.models import EmbeddingModel
 from engine.machine.cores import num_cores
+from engine.models.folder_specs import BYTES, folder_dtype, is_by_transformers
 from engine.models.gguf import ModelFile
 
 SHORTEST_SAMPLE_S = 1.0
@@ -99,7 +100,7 @@ def guessed_sample_s(cell: Cell, file: ModelFile) -> float:
     room = pool.instances * pool.parallel
     num_streams = min(workload.users, room) if workload.arrival == "users" else room
     token_s = 2 * file.num_parameters / (_OPERATIONS_PER_S_OF_CORE * cores)
-    weights_s = pool.instances * file.weights_bytes / min(_BYTES_PER_S, _BYTES_PER_S_OF_CORE * cores)
+    weights_s = pool.instances * _bytes_read(cell, file) / min(_BYTES_PER_S, _BYTES_PER_S_OF_CORE * cores)
     prompt_s = num_streams * workload.num_prompt * token_s
     decode_s = workload.num_generated * (max(weights_s, num_streams * token_s) + _STEP_S)
     before_s = num_streams * workload.depth * token_s
@@ -110,8 +111,15 @@ def guessed_sample_s(cell: Cell, file: ModelFile) -> float:
     return before_s + math.ceil(SHORTEST_SAMPLE_S / once_s) * once_s
 
 
+def _bytes_read(cell: Cell, file: ModelFile) -> int:
+    """Return the bytes of the weights in memory: transformers turns them into floats."""
+    if not is_by_transformers(file, cell.pool):
+        return file.weights_bytes
+    return file.num_parameters * BYTES[folder_dtype(file, cell.pool)]
+
+
 def guessed_load_s(cell: Cell, file: ModelFile, state: str = "warm") -> float:
     """Return the seconds until a configuration's workers are ready; `state` of the page cache: "warm" or "cold"."""
     copies = 1 if cell.pool.share_weights else cell.pool.instances
     start_s = _START_S * max(1, cell.pool.instances / num_cores())
-    return start_s + copies * file.weights_bytes / _READ_PER_S[state]
+    return start_s + copies * _bytes_read(cell, file) / _READ_PER_S[state]

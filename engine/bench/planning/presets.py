@@ -185,7 +185,7 @@ def engines_here(model: str) -> tuple[str, ...]:
     known = [name for name in given if not engines.is_remote(name)]
     if is_folder:
         return (engines.TRANSFORMERS, *known)
-    folder = (engines.TRANSFORMERS,) if feasibility.runs_in_torch(model) else ()
+    folder = () if feasibility.torch_problem(model) else (engines.TRANSFORMERS,)
     servers = [name for name in MANAGED if not feasibility.missing(name)]
     return (engines.POOL, *servers, *folder, "create_completion", *_llama_bench(), *known)
 

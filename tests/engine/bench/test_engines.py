@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine.bench.baselines.arms import open_target
+from engine.bench.baselines.arms import missing_engines, open_target
 from engine.bench.planning import engines
 from engine.bench.planning.axes import parse_values
 from engine.bench.planning.cells import cells_of
@@ -17,6 +17,7 @@ from engine.bench.planning.preview import preview
 from engine.bench.planning.remote import MOST_PROMPTS, RemoteBudget, remote_requests
 from engine.bench.running.session import Session
 from engine.errors import ConfigError
+from engine.models import folder_specs
 from tests.engine.backends.fake_server import COMPLETIONS, fake_server
 from tests.engine.bench.desk import DESK, SMALL, Keeper, desk, six
 
@@ -112,6 +113,32 @@ def test_transformers_runs_the_file_itself_where_no_folder_is_beside_it(
     assert (cell.refusal, cell.model, cell.pool.dtype) == ("", str(model), "float32")
     assert "PyTorch runs the file story.gguf" in cell.notes
     assert "transformers" in preset("engines", model, 2).axes["arm"]
+
+
+def test_why_transformers_does_not_run_a_file_is_one_sentence(
+    made: Any, story_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "story.gguf"
+    model.write_bytes(story_model.read_bytes())
+    monkeypatch.setattr(folder_specs, "GGUF_ARCHITECTURES", ("qwen3",))
+    whole = (
+        "transformers needs a folder of safetensors of this network beside the GGUF file: the file itself has the "
+        "architecture llama, which is not among those of GGUF files that PyTorch runs: qwen3"
+    )
+    assert made("transformers", model=str(model))[0].refusal == whole
+    assert missing_engines(str(model))["transformers"].remedy == whole
+    assert "transformers" not in preset("engines", model, 2).axes["arm"]
+
+
+def test_without_its_packages_transformers_is_missing(
+    made: Any, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = {"torch", "transformers"}
+    monkeypatch.setattr(folder_specs, "find_spec", lambda name: None if name in lacks else name)
+    remedy = "`pip install torch transformers`"
+    assert remedy in made("transformers")[0].refusal
+    assert remedy in missing_engines(str(story_model))["transformers"].remedy
+    assert "transformers" not in preset("engines", story_model, 2).axes["arm"]
 
 
 def test_nothing_is_claimed_of_what_an_external_engine_runs_with(home: Path, made: Any) -> None:

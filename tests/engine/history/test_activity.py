@@ -8,7 +8,8 @@ import pytest
 
 from engine.errors import ConfigError
 from engine.history import History, TrialLabel, TrialRecord
-from engine.history.activity import FEWEST_TOKENS, WEEK, TrialSpeed
+from engine.history.activity import FEWEST_TOKENS, WEEK, TrialSpeed, speed_name
+from engine.specs import PoolSpec
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
 
@@ -83,6 +84,20 @@ def test_speeds_are_medians_of_trials_that_are_long_enough(history: History) -> 
     speeds = history.activity.week(NOW).speeds
     assert list(speeds) == [trial.model.name]
     assert speeds[trial.model.name] == pytest.approx(TrialSpeed((tokens - 1) / 3.0, 3))
+
+
+def test_speeds_of_two_engines_are_not_mixed(history: History) -> None:
+    times = {None: 1.0, "float32": 100.0, "bfloat16": 50.0}
+    for dtype, seconds in times.items():
+        kind: Any = dtype
+        trial = keep(history, tokens=17, seconds=seconds, created_at=NOW - DAY, pool=PoolSpec(dtype=kind))
+    name = trial.model.name
+    speeds = history.activity.week(NOW).speeds
+    assert {one: speed.per_s for one, speed in speeds.items()} == pytest.approx(
+        {speed_name(name, dtype): 16 / seconds for dtype, seconds in times.items()}
+    )
+    assert speeds[name].num_trials == 1
+    assert {f"{name} ({dtype} in transformers)" for dtype in times if dtype} < speeds.keys()
 
 
 def test_the_version_is_that_of_the_newest_trial(history: History) -> None:
