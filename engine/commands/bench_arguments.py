@@ -272,8 +272,9 @@ def _check_cluster(plan: Plan, given: Given) -> None:
     for name, why in about_here.items():
         if given.get(name):
             raise ConfigError(f"{_flag(name)} {why}")
-    if any(is_external(str(arm)) for arm in plan.axes.get("arm", ())):
-        raise ConfigError("--engine: nodes do not know the external engines of this machine; leave --cluster out")
+    asked = (*plan.axes.get("arm", ()), *plan.axes.get("backend", ()), plan.pool.get("backend", ""))
+    if external := next((name for name in map(str, asked) if is_external(name)), ""):
+        raise ConfigError(f"{external}: nodes do not know the external engines of this machine; leave --cluster out")
 
 
 def _model(given: Given, is_embedding: bool = False) -> str:

@@ -68,7 +68,9 @@ class _Keeper:
                 self._is_failing = True
 
     def end(self, runs: Sequence[RunRecord], settings: Settings, group: str) -> None:
-        """Store all runs, with a tag for the group. Raises HistoryError."""
+        """Store all runs, with a tag for the group; nothing where no node began one. Raises HistoryError."""
+        if not runs:
+            return
         if self._history is None:
             for run in runs:
                 write_inbox(settings.home / INBOX, run)

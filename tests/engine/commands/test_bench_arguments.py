@@ -1,6 +1,7 @@
 """Arguments of the benchmark commands, parsed into plans and actions."""
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,26 @@ def test_what_is_done_with_the_plan() -> None:
 
 
 # The other commands.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--engine", "pool,external:desk"],
+        ["--embed", "--backend", "torch,external:desk"],
+    ],
+)
+def test_nodes_are_not_asked_for_the_engines_of_this_machine(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="external:desk: nodes do not know the external engines of this machine"):
+        bench("bench", *words, "--cluster", "auto")
+
+
+def test_nor_by_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps({"question": "embedding", "pool": {"backend": "external:desk"}}))
+    assert plan_of("bench", "--plan", str(file)).pool["backend"] == "external:desk"
+    with pytest.raises(ConfigError, match="external:desk: nodes do not know"):
+        bench("bench", "--plan", str(file), "--cluster", "auto")
 
 
 def test_resume() -> None:
