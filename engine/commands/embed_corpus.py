@@ -54,8 +54,9 @@ def _settings(spec: EmbedSpec, files: list[Path], column: str) -> CorpusSettings
     model = find_model(spec.model)
     backend = chosen_backend(model) if spec.backend == AUTO else spec.backend
     check_usable(backend, model)
-    sizes = {str(path): path.stat().st_size for path in files}
-    return CorpusSettings(spec.model, model.content_hash(), backend, spec.is_query, column, sizes)
+    stats = {str(path): path.stat() for path in files}
+    known = {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+    return CorpusSettings(spec.model, model.content_hash(), backend, spec.is_query, column, known)
 
 
 class _Embedding(Task[int]):

@@ -22,6 +22,8 @@ TEXTS_AT_ONCE = 1024
 """Texts that are read, embedded and written at once; with their vectors, what a node holds in memory."""
 
 MOST_FILES, MOST_PARTS = 100_000, 1_000_000
+MOST_STEM_BYTES = 150
+"""Bytes of a file's name that the names of its parts begin with; a file system takes 255 for a whole name."""
 _UNREADABLE = (pa.ArrowException, OSError, ValueError)
 
 
@@ -35,15 +37,15 @@ class CorpusPart(msgspec.Struct, frozen=True):
 
 
 class CorpusSettings(msgspec.Struct, frozen=True):
-    """What determines the vectors of a corpus. model_sha256: hash of the model's content; files: sizes in bytes by
-    path."""
+    """What determines the vectors of a corpus. model_sha256: hash of the model's content; files: by path,
+    size in bytes and time of the last change in nanoseconds."""
 
     model: str
     model_sha256: str
     backend: str
     is_query: bool
     column: str
-    files: dict[str, int]
+    files: dict[str, tuple[int, int]]
 
 
 class EmbedParts(Message, frozen=True):
@@ -79,7 +81,8 @@ def parts_of(files: list[Path], column: str) -> list[CorpusPart]:
         if column not in schema.names or not _is_text(schema.field(column).type):
             texts = [field.name for field in schema if _is_text(field.type)]
             raise ConfigError(f"{path}: has no column {column!r} with texts; it has {', '.join(texts) or 'none'}")
-        names = (f"{path.stem[:100]}-{number:06}-{group:06}.parquet" for group in range(len(num_rows)))
+        stem = path.stem.encode()[:MOST_STEM_BYTES].decode(errors="ignore")
+        names = (f"{stem}-{number:06}-{group:06}.parquet" for group in range(len(num_rows)))
         parts += [CorpusPart(str(path), group, num_rows[group], name) for group, name in enumerate(names)]
         if len(parts) > MOST_PARTS:
             raise ConfigError(f"the corpus has more than {MOST_PARTS:,} row groups: write it with larger ones")

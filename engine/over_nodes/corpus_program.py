@@ -58,6 +58,8 @@ def _answer(order: EmbedParts) -> int:
     check_exposed(get_node_ip_address(), is_authenticated=is_authenticated())
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     cores = [each for each in cores if each]
+    if not cores:
+        raise ConfigError("no node of the cluster lends a core: start one with `--num-cpus` of at least 1")
     numbers = [{"number": number} for number in range(len(order.parts))]
     done = ray.data.from_items(numbers, override_num_blocks=min(len(numbers), MOST_BLOCKS)).map_batches(
         _Embedder,

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import ConfigError, WorkerDied
 from engine.over_nodes import corpus
-from engine.over_nodes.corpus import CorpusSettings, begin, corpus_files, missing, parts_of, write_part
+from engine.over_nodes.corpus import CorpusSettings, EmbedParts, begin, corpus_files, missing, parts_of, write_part
 from engine.step_parts import Floats
 
 TEXTS = ["a", "bb", None, "cccc", "", "ddd"]
@@ -28,7 +28,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def settings(**changes: object) -> CorpusSettings:
-    return msgspec.structs.replace(CorpusSettings("m", "00", "torch", False, "text", {"one": 1}), **changes)
+    return msgspec.structs.replace(CorpusSettings("m", "00", "torch", False, "text", {"one": (1, 5)}), **changes)
 
 
 def lengths(texts: list[str]) -> Floats:
@@ -75,7 +75,11 @@ def test_a_part_that_fails_leaves_no_file_and_is_missing(files: list[Path], tmp_
 def test_a_folder_is_continued_only_with_the_same_corpus_and_model(tmp_path: Path) -> None:
     begin(tmp_path / "out", settings())
     begin(tmp_path / "out", settings())
-    for changes in ({"model_sha256": "11"}, {"column": "title"}, {"files": {"one": 2}}, {"backend": "onnx"}):
+    others: list[dict[str, object]] = [
+        {"model_sha256": "11"}, {"column": "title"}, {"backend": "onnx"}, {"files": {"one": (2, 5)}},
+        {"files": {"one": (1, 6)}},
+    ]  # fmt: skip
+    for changes in others:
         with pytest.raises(ConfigError, match=next(iter(changes))):
             begin(tmp_path / "out", settings(**changes))
 
@@ -83,6 +87,27 @@ def test_a_folder_is_continued_only_with_the_same_corpus_and_model(tmp_path: Pat
 def test_a_folder_of_something_else_is_refused(files: list[Path]) -> None:
     with pytest.raises(ConfigError, match="something else"):
         begin(files[0].parent, settings())
+
+
+def test_a_long_name_in_any_script_fits_a_file_system(files: list[Path], tmp_path: Path) -> None:
+    path = files[0].rename(files[0].with_name("\u8a71" * 80 + ".parquet"))
+    parts = parts_of([path], "text")
+    assert [write_part(part, "text", tmp_path, lengths) for part in parts] == [2, 1, 2]
+    assert parts[0].name == "\u8a71" * 50 + "-000000-000000.parquet"
+    emoji = files[1].rename(files[1].with_name("a" + "\U0001f600" * 60 + ".parquet"))
+    assert parts_of([emoji], "text")[0].name == "a" + "\U0001f600" * 37 + "-000000-000000.parquet"
+
+
+def test_a_cluster_that_lends_no_core_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus_program = pytest.importorskip("engine.over_nodes.corpus_program")  # needs ray
+    monkeypatch.setattr(corpus_program, "connect", lambda address: None)
+    monkeypatch.setattr(corpus_program, "check_exposed", lambda address, is_authenticated: None)
+    monkeypatch.setattr(corpus_program, "is_authenticated", lambda: True)
+    monkeypatch.setattr(corpus_program, "get_node_ip_address", lambda: "127.0.0.1")
+    nodes = [{"Alive": True, "Resources": {"CPU": 0.0}}, {"Alive": True, "Resources": {}}]
+    monkeypatch.setattr(corpus_program.ray, "nodes", lambda: nodes)
+    with pytest.raises(ConfigError, match="no node of the cluster lends a core"):
+        corpus_program._answer(EmbedParts("127.0.0.1:6379", "out", settings(), []))
 
 
 def test_a_corpus_that_is_none_is_refused(files: list[Path], tmp_path: Path) -> None:
