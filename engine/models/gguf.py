@@ -49,12 +49,12 @@ class ModelFile:
 
     @property
     def is_folder(self) -> bool:
-        """True for a folder of safetensors, which transformers runs; False for a GGUF file, which llama.cpp runs."""
+        """True for a folder of safetensors, which only transformers runs; False for a GGUF file."""
         return bool(self.folder_files)
 
     @property
     def engine(self) -> str:
-        """Name of what runs it: "llama.cpp" or "transformers"."""
+        """Name of what runs it unless a pool's dtype says otherwise: "llama.cpp" or "transformers"."""
         return "transformers" if self.is_folder else "llama.cpp"
 
     @property
