@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.embedding.embedder import Embedder, Text
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import find_model
@@ -29,6 +30,9 @@ REPLACED = "another embedding model was opened while this ran: try again"
 
 LOADING = "Loading the embedding model and its libraries"
 CONNECTING = "Connecting to the engine that embeds"
+CONNECTS_WITHIN_S = 300.0
+"""From the first question to an engine to its first vector, of which it may load its model for some."""
+TOO_SLOW = "the engine answers too slowly. Check that it responds, then try again"
 _Key = tuple[tuple[str, ...], EmbedSpec, bool]
 
 
@@ -56,6 +60,7 @@ class EmbeddingManager:
         self._tasks: dict[_Key, Task[Embedded]] = {}
         self._asked_at, self._num_computed = -math.inf, 0
         self._is_closed = False
+        self._connecting: LoadTimeout | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -156,7 +161,11 @@ class EmbeddingManager:
             self._tasks = {key: other for key, other in self._tasks.items() if other is not task}
 
     def release(self) -> None:
-        """Free the model's memory; cached vectors stay, and the next texts open the model again."""
+        """Free the model's memory; cached vectors stay, and the next texts open the model again.
+
+        A connection to an external engine that is not yet there is given up.
+        """
+        self._end_connecting()
         with self._opening:
             self._let_go()
 
@@ -174,25 +183,55 @@ class EmbeddingManager:
                 task.check()
                 if self._is_closed:
                     raise PoolClosed("The workbench was closed before these texts were embedded.")
-                pool = self._open(spec)
+                pool = self._open(spec, task.on_stop)
                 job = pool.submit(texts, is_query=is_query)
             task.on_stop(job.cancel)
             task.follow(lambda: Progress(job.progress, f"Embedding {counted(len(texts), 'text')}"))
             result = job.result()
         except PoolClosed:
             self._drop(pool)
+            task.check()
             raise
         if result.is_cancelled:
             raise Stopped(f"{task.name} was stopped.")
         return Embedded(texts, result, pool.name, pool.max_tokens)
 
-    def _open(self, spec: EmbedSpec) -> Embedder:
+    def _open(
+        self, spec: EmbedSpec, on_opening: Callable[[Callable[[], object]], object] = lambda _abort: None
+    ) -> Embedder:
+        """Return the open pool, or open one; on_opening: called with a function that ends that from any thread."""
         if self._pool is None or self._pool.spec != spec:
             if not spec.engine:
                 find_model(spec.model)  # raises for an unknown model before the open one is closed
             self._let_go(REPLACED)
-            self._pool = open_embedder(spec)
+            self._pool = self._connected(spec, on_opening) if spec.engine else open_embedder(spec)
         return self._pool
+
+    def _connected(self, spec: EmbedSpec, on_opening: Callable[[Callable[[], object]], object]) -> Embedder:
+        """Connect to an external engine, which may never answer. Raises BenchTimeout, and PoolClosed where it ends."""
+        connecting, opened = LoadTimeout(CONNECTS_WITHIN_S, TOO_SLOW), list[Embedder]()
+        with self._lock:
+            if self._is_closed:
+                raise PoolClosed("The workbench has been closed: start it again.")
+            self._connecting = connecting
+        on_opening(connecting.stop)
+        try:
+            with connecting:
+                opened.append(open_embedder(spec, on_opening=connecting.begins))
+        except BaseException:
+            for pool in opened:  # it was ended when it had just been connected
+                pool.close()
+            raise
+        finally:
+            with self._lock:
+                self._connecting = None
+        return opened[0]
+
+    def _end_connecting(self) -> None:
+        with self._lock:
+            connecting = self._connecting
+        if connecting is not None:
+            connecting.stop()
 
     def _drop(self, pool: Embedder | None) -> None:
         """Release a closed pool, unless another has replaced it."""

@@ -1,15 +1,21 @@
 """Embedding manager with the real model: opened by the first texts, released and opened again."""
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from engine.backends.embedding_server import PATH
+from engine.backends.known import KnownEngine, add_known
 from engine.embedding.specs import EmbedSpec
-from engine.errors import ConfigError, ModelError, PoolClosed
+from engine.errors import BenchTimeout, ConfigError, ModelError, PoolClosed
 from engine.tasks import Stopped, Task
+from engine.workbench import embedding_manager
 from engine.workbench.embedding_manager import KEPT, Embedded, EmbeddingManager
 from engine.workbench.machine_lease import MachineLease
+from tests.engine.backends.fake_server import Request, fake_server
 
 pytestmark = pytest.mark.usefixtures("quick_embedding")
 
@@ -90,6 +96,47 @@ def test_nothing_begins_while_a_benchmark_measures() -> None:
     with machine.acquire("A benchmark", "benchmark"), pytest.raises(ConfigError, match="benchmark"):
         manager.embed(TEXTS)
     assert not manager.is_open
+
+
+@pytest.fixture
+def silent_engine(home: Path) -> Iterator[threading.Event]:
+    """A known engine that never answers a request for vectors; gives the event of the first of them."""
+    is_asked, may_go = threading.Event(), threading.Event()
+
+    def silent(_request: Request) -> None:
+        is_asked.set()
+        may_go.wait(120)
+
+    with fake_server({PATH: silent}) as (address, _):
+        add_known(home, KnownEngine(name="desk", url=address))
+        yield is_asked
+        may_go.set()
+
+
+@pytest.mark.parametrize("way", ["stop", "release", "close"])
+def test_a_silent_engine_is_given_up(way: str, silent_engine: threading.Event) -> None:
+    manager = EmbeddingManager()
+    work = manager.embed(("a",), EmbedSpec(backend="external:desk"))
+    assert silent_engine.wait(60)
+    if way == "stop":
+        work.stop()
+    else:
+        ending = threading.Thread(target=getattr(manager, way), daemon=True)
+        ending.start()
+        ending.join(60)
+        assert not ending.is_alive()
+    assert work.wait(60) and isinstance(work.error, Stopped if way == "stop" else PoolClosed)
+    if way != "close":
+        assert found(manager.embed(("a",))).vectors.shape == (1, 384)
+    manager.close()
+
+
+def test_a_silent_engine_has_so_long_to_answer(silent_engine: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedding_manager, "CONNECTS_WITHIN_S", 0.05)
+    manager = EmbeddingManager()
+    work = manager.embed(("a",), EmbedSpec(backend="external:desk"))
+    assert work.wait(60) and isinstance(work.error, BenchTimeout) and "too slowly" in str(work.error)
+    manager.close()
 
 
 def test_a_closed_manager_takes_nothing() -> None:
