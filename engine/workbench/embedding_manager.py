@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from engine.bench.measurement.load_timeout import LoadTimeout
+from engine.bench.planning.engines import known_engine
 from engine.embedding.embedder import Embedder, Text
 from engine.embedding.job import EmbedResult
 from engine.embedding.models import find_model
 from engine.embedding.specs import EmbedSpec
-from engine.errors import JobTimeout, PoolClosed
+from engine.errors import ConfigError, JobTimeout, PoolClosed
 from engine.opening import open_embedder
 from engine.step_parts import Floats
 from engine.tasks import Progress, Stopped, Task
@@ -33,7 +34,7 @@ CONNECTING = "Connecting to the engine that embeds"
 CONNECTS_WITHIN_S = 300.0
 """From the first question to an engine to its first vector, of which it may load its model for some."""
 TOO_SLOW = "the engine answers too slowly. Check that it responds, then try again"
-_Key = tuple[tuple[str, ...], EmbedSpec, bool]
+_Key = tuple[tuple[str, ...], EmbedSpec, bool, str]
 
 
 class Embedded:
@@ -57,6 +58,7 @@ class EmbeddingManager:
         self._machine = machine or MachineLease()
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._pool: Embedder | None = None
+        self._pool_url = ""
         self._tasks: dict[_Key, Task[Embedded]] = {}
         self._asked_at, self._num_computed = -math.inf, 0
         self._is_closed = False
@@ -96,7 +98,7 @@ class EmbeddingManager:
         while a measurement is running, and PoolClosed after close().
         """
         spec = spec or EmbedSpec()
-        key = (texts, spec, is_query)
+        key = (texts, spec, is_query, _url(spec))
         with self._lock:
             self._asked_at = time.monotonic()
             if (known := self._tasks.pop(key, None)) is not None:
@@ -200,10 +202,12 @@ class EmbeddingManager:
         self, spec: EmbedSpec, on_opening: Callable[[Callable[[], object]], object] = lambda _abort: None
     ) -> Embedder:
         """Return the open pool, or open one; on_opening: called with a function that ends that from any thread."""
-        if self._pool is None or self._pool.spec != spec:
+        url = _url(spec)  # another engine may have been given the name of the one that is connected
+        if self._pool is None or self._pool.spec != spec or self._pool_url != url:
             if not spec.engine:
                 find_model(spec.model)  # raises for an unknown model before the open one is closed
             self._let_go(REPLACED)
+            self._pool_url = url
             self._pool = self._connected(spec, on_opening) if spec.engine else open_embedder(spec)
         return self._pool
 
@@ -248,3 +252,11 @@ class EmbeddingManager:
         over = [key for key, task in self._tasks.items() if not task.is_running]
         for key in over[: max(0, len(over) - KEPT + 1)]:
             del self._tasks[key]
+
+
+def _url(spec: EmbedSpec) -> str:
+    """Return the URL of the external engine that a spec names; "" for a model of this machine, or an unknown name."""
+    try:
+        return known_engine(spec.backend).url if spec.engine else ""
+    except ConfigError:
+        return ""

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from engine.backends.embedding_server import PATH
-from engine.backends.known import KnownEngine, add_known
+from engine.backends.known import KnownEngine, add_known, remove_known
 from engine.embedding.specs import EmbedSpec
 from engine.errors import BenchTimeout, ConfigError, ModelError, PoolClosed
 from engine.tasks import Stopped, Task
 from engine.workbench import embedding_manager
 from engine.workbench.embedding_manager import KEPT, Embedded, EmbeddingManager
 from engine.workbench.machine_lease import MachineLease
+from tests.engine.backends.embedding_answers import answer
 from tests.engine.backends.fake_server import Request, fake_server
 
 pytestmark = pytest.mark.usefixtures("quick_embedding")
@@ -137,6 +138,23 @@ def test_a_silent_engine_has_so_long_to_answer(silent_engine: threading.Event, m
     work = manager.embed(("a",), EmbedSpec(backend="external:desk"))
     assert work.wait(60) and isinstance(work.error, BenchTimeout) and "too slowly" in str(work.error)
     manager.close()
+
+
+def test_texts_go_to_the_engine_that_has_the_name_now(home: Path) -> None:
+    spec, manager = EmbedSpec(backend="external:desk"), EmbeddingManager()
+    with fake_server({PATH: answer}) as (first, of_first), fake_server({PATH: answer}) as (second, of_second):
+        add_known(home, KnownEngine(name="desk", url=first))
+        before = manager.embed(("a",), spec)
+        found(before)
+        num_asked = len(of_first)
+        remove_known(home, "desk")
+        add_known(home, KnownEngine(name="desk", url=second))
+        after = manager.embed(("a",), spec)
+        found(after)
+        assert after is not before and of_second and len(of_first) == num_asked
+        remove_known(home, "desk")
+        assert isinstance(ended(manager.embed(("a",), spec)).error, ConfigError)
+        manager.close()
 
 
 def test_a_closed_manager_takes_nothing() -> None:
