@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+from playwright.sync_api import TimeoutError as NotInTime
 
 from engine.bench.planning.plan import Plan
 from engine.history import History
@@ -221,6 +222,21 @@ def strip_has_ended(page: Page) -> None:
     asked = parse_qs(urlsplit(page.url).query).get("trial", [""])[0]
     expect(page.locator(f".root[data-trial^='{asked}'][aria-busy=false] .ending")).not_to_be_empty()
     is_settled(page)
+
+
+def choose_option(box: Locator, name: re.Pattern[str]) -> None:
+    """Choose from a list; opens it again where a task that ended drew the page anew, which closes it."""
+    options = box.page.get_by_role("option")
+    shown: list[list[str]] = []
+    for _ in range(3):
+        box.click()
+        with suppress(NotInTime):
+            options.filter(has_text=name).click(timeout=20_000)
+            return
+        shown.append(options.all_inner_texts())
+        box.press("Escape")
+        is_settled(box.page)
+    raise AssertionError(f"no option {name.pattern}: {shown}")
 
 
 def choose_row(page: Page, number: int, *, table: int = 0) -> None:

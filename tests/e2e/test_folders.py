@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.conftest import lend_exports
-from tests.e2e.conftest import RUN, Server, is_settled, run_opening, running
+from tests.e2e.conftest import RUN, Server, choose_option, is_settled, run_opening, running
 
 OpenPage = Callable[[str], Page]
 
@@ -36,8 +36,7 @@ def test_a_folder_is_loaded_run_and_compared_with_llama_cpp(server: Server, open
     is_settled(page)
     page.get_by_role("button", name="Change", exact=True).first.click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("combobox").first.click()
-    page.get_by_role("option", name=re.compile("story-folder · F32 .* folder")).click()
+    choose_option(dialog.get_by_role("combobox").first, re.compile("story-folder · F32 .* folder"))
     expect(dialog.get_by_text(re.compile("tokens, 8 layers, float32"))).to_be_visible()
     is_settled(page)
     dialog.get_by_role("button", name="Load", exact=True).click()
@@ -50,10 +49,9 @@ def test_a_folder_is_loaded_run_and_compared_with_llama_cpp(server: Server, open
     page.get_by_role("button", name="Compare with another model").click()
     other = page.get_by_role("combobox", name="Other model")
     expect(other).to_be_visible()
-    is_settled(page)  # a list that is open closes when the page is drawn again
-    other.click()
+    is_settled(page)
     before = page.url
-    page.get_by_role("option", name=re.compile("Logitbench Story · F32")).click()
+    choose_option(other, re.compile("Logitbench Story · F32"))
     expect(page).not_to_have_url(before)
     is_settled(page)
     page.get_by_role("button", name="Compare", exact=True).click()
