@@ -78,7 +78,7 @@ class OnNodes:
         error of the node.
         """
         if self._cluster.is_closed:
-            raise PoolClosed("the pool was closed before a node had room for its worker")
+            raise PoolClosed("the start of a worker was cancelled: the pool was closed")
         node = self._place(index, is_again)
         if node is None:
             raise NotNow(
@@ -245,7 +245,10 @@ def on_nodes(
         on_sending(share)
 
     try:
-        return OnNodes(cluster, asked, file, spec, build, prefill_share, told)
+        found = OnNodes(cluster, asked, file, spec, build, prefill_share, told)
+        if cluster.is_closed:  # its nodes count as lost then, and the loss of nodes ends no opening
+            raise cancelled()
+        return found
     except BaseException as error:
         is_cancelled = cluster.is_closed
         cluster.close()
