@@ -11,7 +11,6 @@ from tests.faults import foreign
 from tests.faults.app import until
 from tests.faults.failure import Failure
 from tests.faults.foreign import nasty
-from tests.faults.page import Page
 from tests.faults.world import CANARY, World
 
 LOADS_WITHIN_S = 30.0
@@ -76,8 +75,8 @@ def hostile_template(world: World, draw: random.Random) -> None:
         page.go_to("")
         if page.find("lab_mode") is not None:
             page.choose("lab_mode", "Chat")
-            page.fill(**{_message_key(page): f"Hello {nasty(draw)[:200]}"})
-            page.press("do_run")
+            page.fill(lab_message=f"Hello {nasty(draw)[:200]}")
+            page.press("do_send")
             if page.trial and not page.errors():
                 world.ending(page.trial)
                 world.ended.clear()
@@ -164,14 +163,9 @@ def _load_story(world: World) -> None:
 
     def can_run() -> bool:
         page.go_to("")
+        if page.find("do_send") is not None:  # opened on the last trial, a chat, for which this model has no template
+            page.choose("lab_mode", "Completion")
         run = page.find("do_run")
         return run is not None and not run.disabled
 
     until(can_run, "the model that ships could not be loaded again", LOADS_WITHIN_S)
-
-
-def _message_key(page: Page) -> str:
-    for area in page.of_type("text_area"):
-        if "-lab_content_" in area.id:
-            return str(area.id.rpartition("-")[2])
-    raise Failure("the chat has no field for a message")
