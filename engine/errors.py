@@ -154,6 +154,12 @@ class HistoryNewer(HistoryError):
 _MOST_QUOTED = 100
 
 
+def named_error(name: str, text: str, default: type[EngineError] = EngineError) -> EngineError:
+    """Return the error of the class with this name, as another process reports it; of `default` where it is none."""
+    found = globals().get(name)
+    return (found if isinstance(found, type) and issubclass(found, EngineError) else default)(text)
+
+
 def quoted(value: object) -> str:
     """Return a refused value as an error message quotes it: its repr, up to 100 characters of it."""
     try:

@@ -13,12 +13,11 @@ from typing import Any
 
 import msgspec
 
-from engine import errors
 from engine.cluster import messages as c
 from engine.cluster.listener import Listener
 from engine.cluster.model_files import Have
 from engine.cluster.remote_worker import RemoteWorker
-from engine.errors import ConfigError, EngineError, WorkerDied
+from engine.errors import ConfigError, EngineError, WorkerDied, named_error
 from engine.process.channel import Channel, Message
 from engine.protocol import NodeInfo
 
@@ -213,7 +212,7 @@ class RemoteNode:
 def _answer(message: c.Answer, answers: Any) -> Any:
     """Return what an agent answered, of this type, or the error that it reports."""
     if message.error:
-        return getattr(errors, message.error, EngineError)(message.text)
+        return named_error(message.error, message.text)
     try:
         return msgspec.convert(message.value, answers)
     except msgspec.MsgspecError as error:

@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from engine import errors
 from engine.embedding import messages as m
-from engine.errors import ModelError, WorkerDied
+from engine.errors import ModelError, WorkerDied, named_error
 from engine.owner import OwnerProcess
 from engine.pool.watchdog import Watch, Watched, keep_watch
 from engine.process.channel import Channel
@@ -118,7 +117,7 @@ class Program:
             raise ModelError(f"{load.path}: the fork server {how} while loading the model") from error
         if isinstance(message, m.Failed):
             self.close()
-            raise getattr(errors, message.error, ModelError)(message.text)
+            raise named_error(message.error, message.text, ModelError)
         return message
 
     @property

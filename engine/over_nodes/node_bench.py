@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 import psutil
 
-from engine import errors
 from engine.bench.planning.plan import Plan
 from engine.cluster.file_sending import send_model
 from engine.cluster.model_files import ModelOffer
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.remote_worker import RemoteWorker
-from engine.errors import EngineError, WorkerDied
+from engine.errors import EngineError, WorkerDied, named_error
 from engine.history import run_from_bytes
 from engine.ids import new_id
 from engine.machine.fingerprint import fingerprint_hash
@@ -144,9 +143,7 @@ class NodeBench:
         if end.run:
             self._take(self._own(end.run))
         if end.error:
-            known = getattr(errors, end.error, EngineError)
-            is_known = isinstance(known, type) and issubclass(known, EngineError)
-            raise (known if is_known else EngineError)(f"node {self.node.name}: {end.text}")
+            raise named_error(end.error, f"node {self.node.name}: {end.text}")
         self.share = 1.0
 
     def _take(self, run: RunRecord) -> None:

@@ -5,9 +5,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from engine import errors
 from engine.delivery import check_may_wait
-from engine.errors import ConfigError, EngineError, PoolClosed, QueueFull
+from engine.errors import ConfigError, PoolClosed, QueueFull, named_error
 from engine.jobs import Job
 from engine.llama.phase import Phase
 from engine.pool import messages as m
@@ -285,7 +284,7 @@ class JobQueue:
 def _end(job: Job, message: m.Ended) -> None:
     """Complete a job, or end it with the error that its worker reports."""
     if message.error:
-        job.fail(getattr(errors, message.error, EngineError)(message.text))
+        job.fail(named_error(message.error, message.text))
         return
     job.on_ended(
         message.finish_reason,

@@ -10,8 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from engine import errors
-from engine.errors import EngineError, ModelError, PoolClosed, WorkerDied
+from engine.errors import EngineError, ModelError, PoolClosed, WorkerDied, named_error
 from engine.jobs import Job
 from engine.pool import messages as m
 from engine.pool.watchdog import Watch
@@ -69,7 +68,7 @@ class WorkerProcess:
                             self._on_progress(message.progress)
                         case m.Failed():
                             self.close()
-                            raise getattr(errors, message.error, ModelError)(message.text + self._life.log_tail())
+                            raise named_error(message.error, message.text + self._life.log_tail(), ModelError)
         except (EOFError, OSError) as error:
             self.close()
             reason = self.reason_of_death()
@@ -122,7 +121,7 @@ class WorkerProcess:
         if future is None:
             return
         if answer.error:
-            future.set_exception(getattr(errors, answer.error, EngineError)(answer.text))
+            future.set_exception(named_error(answer.error, answer.text))
         else:
             future.set_result(answer)
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engine import errors
-from engine.errors import EngineError, LimitExceeded, WorkerDied
+from engine.errors import LimitExceeded, WorkerDied, named_error
 from engine.process.channel import Channel
 from engine.process.child import Child
 from engine.process.limits import Limits
@@ -77,7 +76,7 @@ class Program:
         """
         reply = self._reply(request, deadline_s, about)
         if reply.error:
-            raise getattr(errors, reply.error, EngineError)(reply.text)
+            raise named_error(reply.error, reply.text)
         return self._decode(reply.answer)
 
     def is_awake(self) -> bool:
