@@ -14,6 +14,7 @@ from engine.backends.link import Link
 from engine.backends.server_loop import ServerLoop
 from engine.delivery import listening
 from engine.embedding import messages as m
+from engine.embedding.batching import chunks
 from engine.embedding.embedder import Embedder
 from engine.embedding.job import EmbedJob, Piece
 from engine.embedding.models import prefixes_by_name
@@ -69,21 +70,13 @@ class ServerEmbedder(Embedder):
     def _places(self, sizes: Sequence[int]) -> list[list[int]]:
         """Return the texts of each request, longest first, at most MOST_TEXTS and MOST_REQUEST_BYTES in each."""
         most = MOST_REQUEST_BYTES // 4  # sizes are in tokens of four bytes
-        done: list[list[int]] = []
-        total = 0
-        for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
-            if sizes[place] > most:
-                raise ConfigError(
-                    f"text {place + 1:,} of {len(sizes):,} is larger than the {MOST_REQUEST_BYTES:,} bytes of a "
-                    "request: split it"
-                )
-            if done and len(done[-1]) < MOST_TEXTS and total + sizes[place] <= most:
-                done[-1].append(place)
-                total += sizes[place]
-            else:
-                done.append([place])
-                total = sizes[place]
-        return done
+        places = chunks(sizes, most, MOST_TEXTS)
+        if places and sizes[place := places[0][0]] > most:
+            raise ConfigError(
+                f"text {place + 1:,} of {len(sizes):,} is larger than the {MOST_REQUEST_BYTES:,} bytes of a request: "
+                "split it"
+            )
+        return places
 
 
 async def _first(link: Link, model: str, usual: str) -> tuple[str, Reply]:

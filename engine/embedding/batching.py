@@ -44,12 +44,15 @@ def batches(lengths: Sequence[int], tokens_per_batch: int) -> list[list[int]]:
     return done
 
 
-def chunks(sizes: Sequence[int], most: int) -> list[list[int]]:
-    """Group the indices of texts, longest first, into chunks whose sizes sum to at most `most`, or of one text."""
+def chunks(sizes: Sequence[int], most: int, most_texts: int | None = None) -> list[list[int]]:
+    """Group the indices of texts, longest first, into chunks whose sizes sum to at most `most`, or of one text.
+
+    most_texts: of a chunk, None for any number.
+    """
     done: list[list[int]] = []
     total = 0
     for place in np.argsort(-np.asarray(sizes, np.int64), kind="stable").tolist():
-        if done and total + sizes[place] <= most:
+        if done and total + sizes[place] <= most and len(done[-1]) != most_texts:
             done[-1].append(place)
             total += sizes[place]
         else:
