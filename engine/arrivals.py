@@ -1,4 +1,4 @@
-"""Arrivals: the steps of a job as an event loop gets them, those together that have come together."""
+"""Arrivals: the steps of a job in an event loop, in batches of those that arrived together."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -7,11 +7,11 @@ from contextlib import suppress
 from engine.jobs import Job
 
 MOST_AT_ONCE = 32
-"""Steps that an event loop gets before its other tasks have their turn."""
+"""Steps of a batch, after which the event loop runs its other tasks."""
 
 
 async def arrivals(job: Job) -> AsyncGenerator[range, None]:
-    """Yield the numbers of the steps of a job that have come together, at most MOST_AT_ONCE, to its end.
+    """Yield the indices of the steps of a job in batches as they arrive, at most MOST_AT_ONCE in each, to its end.
 
     Raises the EngineError that ended it.
     """

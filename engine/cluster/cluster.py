@@ -5,9 +5,10 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 
 from engine.cluster import messages as c
 from engine.cluster.listener import Listener, check_exposed
@@ -61,20 +62,14 @@ class Cluster:
         self._ray: Program | None = None
         self._listener: Listener | None = None
         on_opening(self.close)
-        try:
+        with opening(self):
             self._open()
-        except BaseException as error:
-            is_cancelled = self.is_closed
-            self.close()
-            if is_cancelled:
-                raise cancelled() from error
-            raise
 
     def _open(self) -> None:
         listing = self._list()
         check_exposed(listing.host, is_authenticated=listing.is_authenticated)
         with self._making:
-            self._check_open()
+            check_open(self)
             self._listener = Listener(listing.host)
         threading.Thread(target=self._watch, name="logitbench-cluster", daemon=True).start()
         self._welcome(listing)
@@ -122,7 +117,7 @@ class Cluster:
             listing = self._ray.ask(c.ListNodes(), _ASK_S, self.address)
             return listing
         with self._making:
-            self._check_open()
+            check_open(self)
             self._ray = ray = Program(
                 "engine.cluster.nodes",
                 does="speaks to the Ray cluster",
@@ -135,10 +130,6 @@ class Cluster:
             ray.close()
             raise
         return listing
-
-    def _check_open(self) -> None:
-        if self.is_closed:
-            raise cancelled()
 
     def _watch(self) -> None:
         """Count silence, and look for nodes; a pause of this program itself does not count."""
@@ -211,7 +202,7 @@ class Cluster:
                 if reason := self._ended.pop(found.id, ""):
                     raise WorkerDied(f"its agent ended: {reason}") from None
             except CancelledError:
-                raise cancelled() from None
+                raise _cancelled() from None
         raise WorkerDied(f"its agent did not dial in within {_AGENT_S:g} s: see Ray's logs of that node")
 
     def _on_lost(self, node: RemoteNode) -> None:
@@ -227,8 +218,26 @@ class Cluster:
         self.close()
 
 
-def cancelled() -> PoolClosed:
-    """Return the error for a cluster that was closed before it could be used."""
+@contextmanager
+def opening(cluster: Cluster) -> Iterator[None]:
+    """Close a cluster if the block fails. Raises PoolClosed in place of the error where it was closed before."""
+    try:
+        yield
+    except BaseException as error:
+        is_cancelled = cluster.is_closed
+        cluster.close()
+        if is_cancelled:
+            raise _cancelled() from error
+        raise
+
+
+def check_open(cluster: Cluster) -> None:
+    """Raise PoolClosed for a cluster that was closed before it could be used."""
+    if cluster.is_closed:
+        raise _cancelled()
+
+
+def _cancelled() -> PoolClosed:
     return PoolClosed("loading was cancelled before the cluster was ready: open the pool again")
 
 

@@ -42,11 +42,11 @@ def embed_corpus(given: argparse.Namespace) -> None:
     if out.is_relative_to(Path(given.file).resolve()):
         raise ConfigError(f"--out {out}: lies in the folder of the corpus; give another one")
     files, column = corpus_files(Path(given.file)), given.column or TEXT_NAMES[0]
-    parts = parts_of(files, column)
-    begin(out, _settings(spec, files, column))
+    parts, settings = parts_of(files, column), _settings(spec, files, column)
+    begin(out, settings)
     left = missing(out, parts)
     if left:
-        watch(_Embedding(EmbedParts(given.cluster, str(out), _settings(spec, files, column), left), parts))
+        watch(_Embedding(EmbedParts(given.cluster, str(out), settings, left), parts))
     _tell(out, parts, len(parts) - len(left), is_json=given.json)
 
 

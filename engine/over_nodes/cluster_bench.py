@@ -1,10 +1,8 @@
 """Benchmark over the nodes of a cluster: each measures the whole plan, and sends back a run of its own."""
 
 import os
-import threading
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 
 from engine.bench.planning.plan import Plan
 from engine.cluster.cluster import Cluster
@@ -14,8 +12,6 @@ from engine.models.reading import read_model
 from engine.over_nodes.node_bench import Keep, NodeBench, models_of
 from engine.tasks import Progress, Stopped, Task
 from engine.units import percent
-
-_LOOK_S = 0.2
 
 
 class ClusterBench(Task[list[NodeBench]]):
@@ -51,7 +47,9 @@ class ClusterBench(Task[list[NodeBench]]):
             ]
             self.follow(self._progress)
             self.on_stop(self._stop_all)
-            _run_all([partial(_in_turn, chosen) for chosen in self._by_machine()])
+            machines = self._by_machine()
+            with ThreadPoolExecutor(max(1, len(machines))) as threads:
+                list(threads.map(_in_turn, machines))  # raises the first error once all have ended
         return self._benches
 
     def _tell_hash(self, share: float, doing: str) -> None:
@@ -77,22 +75,3 @@ class ClusterBench(Task[list[NodeBench]]):
 def _in_turn(benches: list[NodeBench]) -> None:
     for bench in benches:
         bench.run()
-
-
-def _run_all(works: list[Callable[[], None]]) -> None:
-    """Run these at the same time, and wait for all; the first error is raised then."""
-    failures: list[Exception] = []
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(work,), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]

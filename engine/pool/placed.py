@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from engine.cluster.cluster import Cluster, cancelled
+from engine.cluster.cluster import Cluster, check_open, opening
 from engine.cluster.messages import WAITED_S
 from engine.cluster.model_on_nodes import ModelOnNodes
 from engine.cluster.node_memory import check_fits_on
@@ -240,21 +240,13 @@ def on_nodes(
     cluster = Cluster(asked.address, on_opening)
 
     def told(share: float) -> None:
-        if cluster.is_closed:
-            raise cancelled()
+        check_open(cluster)
         on_sending(share)
 
-    try:
+    with opening(cluster):
         found = OnNodes(cluster, asked, file, spec, build, prefill_share, told)
-        if cluster.is_closed:  # its nodes count as lost then, and the loss of nodes ends no opening
-            raise cancelled()
+        check_open(cluster)  # its nodes count as lost once it is closed, and the loss of nodes ends no opening
         return found
-    except BaseException as error:
-        is_cancelled = cluster.is_closed
-        cluster.close()
-        if is_cancelled:
-            raise cancelled() from error
-        raise
 
 
 def _counts(nodes: list[RemoteNode], asked: ClusterSpec, instances: int) -> dict[str, int]:
