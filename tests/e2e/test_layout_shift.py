@@ -65,7 +65,7 @@ def settled_shifts(page: Page) -> list[dict[str, float]]:
             return found
 
 
-LATE_S = 6
+LATE_S = 12
 """Delay of each script of a widget: longer than what stands below the widget is hidden for it."""
 
 AT_ONCE = set(re.findall(r'"\./static/js/([^"]+)"', (STATIC / "index.html").read_text("utf-8")))
@@ -132,8 +132,8 @@ def test_a_widget_that_never_comes_hides_the_others_only_for_a_moment(kept: Serv
     is_settled(page)
     page.get_by_test_id("stMain").locator("input").first.wait_for()
     assert page.evaluate(STUCK) == ["hidden"] * 4
-    expect(heading).to_be_visible()
-    expect(page.get_by_test_id("stWidgetLabel").first).to_be_visible()
+    expect(heading).to_be_visible(timeout=60_000)
+    expect(page.get_by_test_id("stWidgetLabel").first).to_be_visible(timeout=60_000)
     page.close()
 
 
