@@ -21,6 +21,7 @@ from engine.errors import ConfigError, EngineError
 MOST_BYTES = 1 << 30
 """Bytes of the largest file that is read into memory."""
 
+_UNFINISHED = ".unfinished"
 _LEAST_READ = 1 << 16
 
 T = TypeVar("T")
@@ -153,6 +154,11 @@ def write_whole(path: Path, content: bytes) -> None:
         file.write(content)
 
 
+def unfinished(folder: Path) -> list[Path]:
+    """Return the temporary files of `writing_whole` in a folder: of those who write now, or were killed before."""
+    return list(folder.glob(f"*{_UNFINISHED}"))
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Replace `path` atomically by a file of mode 0600; a missing folder is created with mode 0700. Raises OSError.
 
@@ -217,7 +223,7 @@ def _regular(path: str, flags: int) -> int:
 
 @contextmanager
 def _replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
-    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}.unfinished")
+    unfinished = path.with_name(f"{path.name}.{secrets.token_hex(4)}{_UNFINISHED}")
     try:
         with _naming(path):
             opened = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)

@@ -111,6 +111,9 @@ def _parser() -> argparse.ArgumentParser:
         help="embed a corpus, FILE.parquet or a folder of them with a --column of texts, on the nodes of this Ray "
         "cluster, into the folder --out; every node must see both; started again, it goes on",
     )
+    parser.add_argument(
+        "--mixed", action="store_true", help="with --cluster: allow nodes with other versions of what computes vectors"
+    )
     parser.add_argument("--query", action="store_true", help="the texts are queries, which some models prefix")
     parser.add_argument(
         "--out",

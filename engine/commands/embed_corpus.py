@@ -19,8 +19,10 @@ from engine.over_nodes.corpus import (
     EmbedParts,
     begin,
     corpus_files,
+    end,
     missing,
     parts_of,
+    versions_of,
 )
 from engine.process.program import Program
 from engine.tasks import Progress, Task
@@ -43,10 +45,11 @@ def embed_corpus(given: argparse.Namespace) -> None:
         raise ConfigError(f"--out {out}: lies in the folder of the corpus; give another one")
     files, column = corpus_files(Path(given.file)), given.column or TEXT_NAMES[0]
     parts, settings = parts_of(files, column), _settings(spec, files, column)
-    begin(out, settings)
+    begin(out, settings, is_mixed=given.mixed)
     left = missing(out, parts)
     if left:
-        watch(_Embedding(EmbedParts(given.cluster, str(out), settings, left), parts))
+        watch(_Embedding(EmbedParts(given.cluster, str(out), settings, left, given.mixed), parts))
+    end(out, parts)
     _tell(out, parts, len(parts) - len(left), is_json=given.json)
 
 
@@ -56,7 +59,8 @@ def _settings(spec: EmbedSpec, files: list[Path], column: str) -> CorpusSettings
     check_usable(backend, model)
     stats = {str(path): path.stat() for path in files}
     known = {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
-    return CorpusSettings(spec.model, model.content_hash(), backend, spec.is_query, column, known)
+    hashed, found = model.content_hash(), versions_of(backend)
+    return CorpusSettings(spec.model, hashed, backend, spec.is_query, column, known, found)
 
 
 class _Embedding(Task[int]):

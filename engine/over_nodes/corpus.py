@@ -4,7 +4,8 @@ A part is a row group of a file. Its vectors are written whole or not at all, so
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from engine.errors import ConfigError
-from engine.files import decoded_json, open_regular, read_regular, write_whole, writing_whole
+from engine.embedding.backends import kind_named
+from engine.errors import ConfigError, ServerFailed
+from engine.files import decoded_json, open_regular, read_regular, unfinished, write_whole, writing_whole
+from engine.machine.fingerprint import about_llama, versions
 from engine.process.channel import Message
 from engine.step_parts import Floats
+from engine.units import counted
 
 SETTINGS = "corpus.json"
 TEXTS_AT_ONCE = 1024
@@ -38,7 +42,7 @@ class CorpusPart(msgspec.Struct, frozen=True):
 
 class CorpusSettings(msgspec.Struct, frozen=True):
     """What determines the vectors of a corpus. model_sha256: hash of the model's content; files: by path,
-    size in bytes and time of the last change in nanoseconds."""
+    size in bytes and time of the last change in nanoseconds; versions: of what computes them, see `versions_of`."""
 
     model: str
     model_sha256: str
@@ -46,16 +50,26 @@ class CorpusSettings(msgspec.Struct, frozen=True):
     is_query: bool
     column: str
     files: dict[str, tuple[int, int]]
+    versions: dict[str, str]
 
 
 class EmbedParts(Message, frozen=True):
     """Embed these parts on the cluster at `address`, and write their files into `out`; the answer is the number of
-    texts."""
+    texts. is_mixed: nodes may have other versions."""
 
     address: str
     out: str
     settings: CorpusSettings
     parts: list[CorpusPart]
+    is_mixed: bool
+
+
+def versions_of(backend: str) -> dict[str, str]:
+    """Return the versions here of what computes the vectors of a backend: packages by name, and llama.cpp's commit."""
+    kind = kind_named(backend)
+    names = ("logitbench", "numpy", "transformers", *kind.packages)
+    found = {name: version for name, version in versions(names).items() if name in names}
+    return found | ({"llama.cpp": about_llama().get("commit", "")} if kind.is_gguf else {})
 
 
 def corpus_files(path: Path) -> list[Path]:
@@ -89,8 +103,9 @@ def parts_of(files: list[Path], column: str) -> list[CorpusPart]:
     return parts
 
 
-def begin(out: Path, settings: CorpusSettings) -> None:
-    """Create the folder of the vectors, or continue it. Raises ConfigError where it is of another corpus or model."""
+def begin(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> None:
+    """Create the folder of the vectors, or continue it. Raises ConfigError where it is of another corpus or model, or
+    unless `is_mixed` of other versions."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         if not (out / SETTINGS).exists():
@@ -99,20 +114,29 @@ def begin(out: Path, settings: CorpusSettings) -> None:
             write_whole(out / SETTINGS, json.dumps(msgspec.to_builtins(settings), indent=1).encode())
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written ({error})") from error
-    check(out, settings)
+    check(out, settings, is_mixed=is_mixed)
 
 
-def check(out: Path, settings: CorpusSettings) -> None:
-    """Raise ConfigError unless a folder is one that `begin` made with the same settings."""
+def check(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> None:
+    """Raise ConfigError unless a folder is one that `begin` made with the same settings, or but for its versions."""
     try:
         before = decoded_json(read_regular(out / SETTINGS), CorpusSettings)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{out}: is not seen, or has no {SETTINGS}: every node must see this folder") from error
     for name in CorpusSettings.__struct_fields__:
-        if getattr(before, name) != getattr(settings, name):
-            raise ConfigError(
-                f"{out}: was begun with another {name}: give an empty folder, or the same corpus and model"
-            )
+        if getattr(before, name) == getattr(settings, name) or name == "versions":
+            continue
+        raise ConfigError(f"{out}: was begun with another {name}: give an empty folder, or the same corpus and model")
+    if not is_mixed and (told := difference(before.versions, settings.versions)):
+        raise ConfigError(f"{out}: was begun with another {told}: install the same, or allow both with --mixed")
+
+
+def difference(found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """Return the first package whose version differs, with both; empty where all are the same."""
+    for name in sorted({*found, *wanted}):
+        if found.get(name) != wanted.get(name):
+            return f"{name} ({found.get(name, 'none')} instead of {wanted.get(name, 'none')})"
+    return ""
 
 
 def missing(out: Path, parts: list[CorpusPart]) -> list[CorpusPart]:
@@ -121,25 +145,38 @@ def missing(out: Path, parts: list[CorpusPart]) -> list[CorpusPart]:
     return [part for part in parts if part.name not in done]
 
 
-def write_part(part: CorpusPart, column: str, out: Path, embed: Callable[[list[str]], Floats]) -> int:
+def end(out: Path, parts: list[CorpusPart]) -> None:
+    """Remove what nodes that were lost left unfinished. Raises ServerFailed where the vectors of a part are missing."""
+    if left := missing(out, parts):
+        told = counted(len(left), "row group")
+        raise ServerFailed(f"{out}: lacks the vectors of {told}, such as {left[0].name}. Start it again to go on")
+    for path in unfinished(out):
+        with suppress(OSError):
+            path.unlink()
+
+
+def write_part(
+    part: CorpusPart, column: str, out: Path, embed: Callable[[list[str]], Floats], about: Mapping[str, str]
+) -> int:
     """Embed a part and write its file: row number in the row group, text, vector (null for no text).
 
-    Returns the number of texts. Raises ConfigError where a file cannot be read or written, and what `embed` raises.
+    about: versions that computed it, which its metadata keeps as the JSON text "versions". Returns the number of texts.
+    Raises ConfigError where a file cannot be read or written, and what `embed` raises.
     """
-    num_texts = 0
+    num_texts, kept = 0, {"versions": json.dumps(dict(about))}
     try:
         with open_regular(Path(part.file)) as opened, writing_whole(out / part.name) as file:
             writer: pq.ParquetWriter | None = None
             for start, texts in _texts(opened, part, column):
                 given = [text for text in texts if text is not None]
                 vectors = embed(given) if given else None
-                table = _table(start, texts, vectors, column)
+                table = _table(start, texts, vectors, column).replace_schema_metadata(kept)
                 if writer is None:
                     writer = pq.ParquetWriter(file, table.schema, compression="zstd")
                 writer.write_table(table)
                 num_texts += len(given)
             if writer is None:
-                writer = pq.ParquetWriter(file, _table(0, [], None, column).schema)
+                writer = pq.ParquetWriter(file, _table(0, [], None, column).schema.with_metadata(kept))
             writer.close()
     except (pa.ArrowException, OSError) as error:
         raise ConfigError(f"{part.file}, row group {part.row_group}: cannot be embedded ({error})") from error

@@ -6,6 +6,10 @@ Each node holds one model. A part goes to a node that is free, which reads it, a
 
 import os
 import socket
+import threading
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +26,17 @@ from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ServerFailed
-from engine.over_nodes.corpus import EmbedParts, check, write_part
+from engine.over_nodes.corpus import EmbedParts, check, difference, versions_of, write_part
 from engine.process.serving import serve
 
 MOST_BLOCKS = 4096
 """Blocks of ray.data, each of which one node takes at a time."""
+
+NO_NODE_S, _LOOK_S = 30.0, 2.0
+"""How long a corpus waits where no node is left, and how often that is looked at."""
+
+
+_AGAIN = "Start it again to go on"
 
 
 class _Embedder:
@@ -36,9 +46,15 @@ class _Embedder:
         os.environ.pop(OF_RAY, None)
         self._order = msgspec.msgpack.decode(order, type=EmbedParts)
         wanted = self._order.settings
-        check(Path(self._order.out), wanted)
+        check(Path(self._order.out), wanted, is_mixed=self._order.is_mixed)
+        self._versions = versions_of(wanted.backend)
+        told = difference(self._versions, wanted.versions)
+        if told and not self._order.is_mixed:
+            raise ConfigError(
+                f"node {_name()} has another {told}: install the same one there, or allow it with --mixed"
+            )
         if find_model(wanted.model).content_hash() != wanted.model_sha256:
-            raise ConfigError(f"node {socket.gethostname()} has another {wanted.model}: install the same one there")
+            raise ConfigError(f"node {_name()} has another {wanted.model}: install the same one there")
         spec = EmbedSpec(model=wanted.model, backend=wanted.backend, is_query=wanted.is_query, threads=threads)
         self._pool, self._is_query = EmbeddingPool(spec), wanted.is_query
 
@@ -46,7 +62,8 @@ class _Embedder:
         column, out = self._order.settings.column, Path(self._order.out)
         taken = [self._order.parts[number] for number in batch["number"].tolist()]
         parts = [part for part in taken if not (out / part.name).exists()]  # a lost node may have written some
-        return {"num_texts": np.array([sum(write_part(part, column, out, self._vectors) for part in parts)])}
+        num_texts = sum(write_part(part, column, out, self._vectors, self._versions) for part in parts)
+        return {"num_texts": np.array([num_texts])}
 
     def _vectors(self, texts: list[str]) -> Any:
         return self._pool.submit(texts, is_query=self._is_query).result().vectors
@@ -56,24 +73,46 @@ def _answer(order: EmbedParts) -> int:
     """Embed all parts; return the number of texts. Raises ConfigError, ServerFailed."""
     connect(order.address)
     check_exposed(get_node_ip_address(), is_authenticated=is_authenticated())
-    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    cores = [each for each in cores if each]
+    cores = _cores()
     if not cores:
         raise ConfigError("no node of the cluster lends a core: start one with `--num-cpus` of at least 1")
-    numbers = [{"number": number} for number in range(len(order.parts))]
-    done = ray.data.from_items(numbers, override_num_blocks=min(len(numbers), MOST_BLOCKS)).map_batches(
-        _Embedder,
-        fn_constructor_args=(msgspec.msgpack.encode(order), min(cores)),
-        batch_size=1,
-        num_cpus=min(cores),
-        concurrency=(1, len(cores)),
-    )
+    embedded: Future[int] = Future()
+    threading.Thread(target=_embed, args=(order, cores, embedded), daemon=True).start()
+    seen_at = time.monotonic()
+    while time.monotonic() - seen_at < NO_NODE_S:
+        try:
+            return embedded.result(_LOOK_S)
+        except FutureTimeout:
+            seen_at = time.monotonic() if _cores() else seen_at
+    raise ServerFailed(f"no node of the cluster was there for {NO_NODE_S:g} s. {_AGAIN}")
+
+
+def _cores() -> list[int]:
+    """Return the cores that each node lends."""
+    cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    return [each for each in cores if each]
+
+
+def _name() -> str:
+    """Return the name of the node that runs this actor."""
+    own = ray.get_runtime_context().get_node_id()
+    return next((str(node["NodeName"]) for node in ray.nodes() if node["NodeID"] == own), own)
+
+
+def _embed(order: EmbedParts, cores: list[int], embedded: "Future[int]") -> None:
+    """Embed all parts, and set the number of texts, or the error that ended it."""
     try:
-        return sum(int(row["num_texts"]) for row in done.iter_rows())
+        numbers = [{"number": number} for number in range(len(order.parts))]
+        done = ray.data.from_items(numbers, override_num_blocks=min(len(numbers), MOST_BLOCKS)).map_batches(
+            _Embedder,
+            fn_constructor_args=(msgspec.msgpack.encode(order), min(cores)),
+            batch_size=1,
+            num_cpus=min(cores),
+            concurrency=(1, len(cores)),
+        )
+        embedded.set_result(sum(int(row["num_texts"]) for row in done.iter_rows()))
     except Exception as error:  # whatever an actor raised, or Ray about its node
-        raise ServerFailed(
-            f"the corpus is not embedded to the end: {last_line(error)}. Start it again to go on"
-        ) from error
+        embedded.set_exception(ServerFailed(f"the corpus is not embedded to the end: {last_line(error)}. {_AGAIN}"))
 
 
 def main(end: socket.socket) -> None:

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from engine.errors import ConfigError, WorkerDied
+from engine.errors import ConfigError, ServerFailed, WorkerDied
 from engine.over_nodes import corpus
-from engine.over_nodes.corpus import CorpusSettings, EmbedParts, begin, corpus_files, missing, parts_of, write_part
+from engine.over_nodes.corpus import CorpusSettings, EmbedParts, begin, corpus_files, end, missing, parts_of, write_part
 from engine.step_parts import Floats
 
 TEXTS = ["a", "bb", None, "cccc", "", "ddd"]
@@ -28,7 +28,9 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def settings(**changes: object) -> CorpusSettings:
-    return msgspec.structs.replace(CorpusSettings("m", "00", "torch", False, "text", {"one": (1, 5)}), **changes)
+    return msgspec.structs.replace(
+        CorpusSettings("m", "00", "torch", False, "text", {"one": (1, 5)}, {"torch": "2"}), **changes
+    )
 
 
 def lengths(texts: list[str]) -> Floats:
@@ -38,7 +40,7 @@ def lengths(texts: list[str]) -> Floats:
 def test_every_row_group_becomes_a_file_of_its_vectors(files: list[Path], tmp_path: Path) -> None:
     parts = parts_of(files, "text")
     assert [(part.row_group, part.num_rows) for part in parts] == [(0, 2), (1, 2), (2, 2)] * 2
-    assert [write_part(part, "text", tmp_path, lengths) for part in parts] == [2, 1, 2] * 2
+    assert [write_part(part, "text", tmp_path, lengths, {}) for part in parts] == [2, 1, 2] * 2
     rows = [row for part in parts for row in pq.read_table(tmp_path / part.name).to_pylist()]
     assert [row["text"] for row in rows] == TEXTS * 2
     assert [row["vector"] for row in rows[:4]] == [[1, 1], [2, 1], None, [4, 1]]
@@ -57,7 +59,7 @@ def test_rows_are_read_and_embedded_in_bounded_batches(
         return lengths(texts)
 
     for part in parts_of(files[:1], "text"):
-        write_part(part, "text", tmp_path, embed)
+        write_part(part, "text", tmp_path, embed, {})
     assert asked == [1] * 5
 
 
@@ -66,9 +68,9 @@ def test_a_part_that_fails_leaves_no_file_and_is_missing(files: list[Path], tmp_
         raise WorkerDied("it ended")
 
     parts = parts_of(files, "text")
-    write_part(parts[0], "text", tmp_path, lengths)
+    write_part(parts[0], "text", tmp_path, lengths, {})
     with pytest.raises(WorkerDied):
-        write_part(parts[1], "text", tmp_path, die)
+        write_part(parts[1], "text", tmp_path, die, {})
     assert missing(tmp_path, parts) == parts[1:]
 
 
@@ -84,6 +86,31 @@ def test_a_folder_is_continued_only_with_the_same_corpus_and_model(tmp_path: Pat
             begin(tmp_path / "out", settings(**changes))
 
 
+def test_a_folder_is_continued_with_other_versions_only_where_asked_for(tmp_path: Path) -> None:
+    begin(tmp_path / "out", settings())
+    for versions in ({"torch": "1"}, {}, {"torch": "2", "more": "1"}):
+        with pytest.raises(ConfigError, match=r"was begun with another (torch|more) \(.* instead of .*--mixed"):
+            begin(tmp_path / "out", settings(versions=versions))
+        begin(tmp_path / "out", settings(versions=versions), is_mixed=True)
+
+
+def test_the_end_of_a_corpus_is_no_end_while_parts_are_missing(files: list[Path], tmp_path: Path) -> None:
+    parts = parts_of(files, "text")
+    left = tmp_path / f"{parts[0].name}.0a1b2c3d.unfinished"
+    left.write_bytes(b"of a node that was killed")
+    for part in parts[1:]:
+        write_part(part, "text", tmp_path, lengths, {"torch": "2"})
+    with pytest.raises(
+        ServerFailed, match=r"lacks the vectors of 1 row group, such as one-000000-000000.parquet. Start it"
+    ):
+        end(tmp_path, parts)
+    assert left.exists()
+    write_part(parts[0], "text", tmp_path, lengths, {"torch": "2"})
+    end(tmp_path, parts)
+    assert not left.exists() and missing(tmp_path, parts) == []
+    assert pq.read_schema(tmp_path / parts[0].name).metadata[b"versions"] == b'{"torch": "2"}'
+
+
 def test_a_folder_of_something_else_is_refused(files: list[Path]) -> None:
     with pytest.raises(ConfigError, match="something else"):
         begin(files[0].parent, settings())
@@ -92,7 +119,7 @@ def test_a_folder_of_something_else_is_refused(files: list[Path]) -> None:
 def test_a_long_name_in_any_script_fits_a_file_system(files: list[Path], tmp_path: Path) -> None:
     path = files[0].rename(files[0].with_name("\u8a71" * 80 + ".parquet"))
     parts = parts_of([path], "text")
-    assert [write_part(part, "text", tmp_path, lengths) for part in parts] == [2, 1, 2]
+    assert [write_part(part, "text", tmp_path, lengths, {}) for part in parts] == [2, 1, 2]
     assert parts[0].name == "\u8a71" * 50 + "-000000-000000.parquet"
     emoji = files[1].rename(files[1].with_name("a" + "\U0001f600" * 60 + ".parquet"))
     assert parts_of([emoji], "text")[0].name == "a" + "\U0001f600" * 37 + "-000000-000000.parquet"
@@ -107,7 +134,22 @@ def test_a_cluster_that_lends_no_core_is_told(monkeypatch: pytest.MonkeyPatch) -
     nodes = [{"Alive": True, "Resources": {"CPU": 0.0}}, {"Alive": True, "Resources": {}}]
     monkeypatch.setattr(corpus_program.ray, "nodes", lambda: nodes)
     with pytest.raises(ConfigError, match="no node of the cluster lends a core"):
-        corpus_program._answer(EmbedParts("127.0.0.1:6379", "out", settings(), []))
+        corpus_program._answer(EmbedParts("127.0.0.1:6379", "out", settings(), [], False))
+
+
+def test_a_corpus_waits_for_nodes_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus_program = pytest.importorskip("engine.over_nodes.corpus_program")  # needs ray
+    monkeypatch.setattr(corpus_program, "connect", lambda address: None)
+    monkeypatch.setattr(corpus_program, "check_exposed", lambda address, is_authenticated: None)
+    monkeypatch.setattr(corpus_program, "get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(corpus_program, "_embed", lambda order, cores, embedded: None)
+    monkeypatch.setattr(corpus_program, "NO_NODE_S", 0.2)
+    monkeypatch.setattr(corpus_program, "_LOOK_S", 0.01)
+    alive = iter([True] * 30)
+    monkeypatch.setattr(corpus_program.ray, "nodes", lambda: [{"Alive": next(alive, False), "Resources": {"CPU": 1.0}}])
+    with pytest.raises(ServerFailed, match=r"no node of the cluster was there for 0.2 s. Start it again to go on"):
+        corpus_program._answer(EmbedParts("127.0.0.1:6379", "out", settings(), [], False))
+    assert next(alive, None) is None
 
 
 def test_a_corpus_that_is_none_is_refused(files: list[Path], tmp_path: Path) -> None:
