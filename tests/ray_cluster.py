@@ -3,6 +3,7 @@
 It runs in a program of its own, since Ray starts threads, takes signals and warns. Nothing of it is left at the end.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ _NODE = {"include_dashboard": False, "node_ip_address": "127.0.0.1"}
 class RayCluster:
     """A cluster with a head that lends no cores, and nodes of one core.
 
-    address: where it listens; home: the home folder of all nodes.
+    address: where it listens; home: the home folder of all nodes; raylets: process id of each node's raylet, by name.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class RayCluster:
             start_new_session=True,
         )
         self.address = self._answer()
+        self.raylets: dict[str, int] = {}
 
     def _tell(self, *words: str) -> str:
         assert self._program.stdin is not None
@@ -56,15 +58,32 @@ class RayCluster:
 
     def add(self, name: str) -> int:
         """Start a node; return the process id of its raylet."""
-        return int(self._tell("add", name))
+        self.raylets[name] = int(self._tell("add", name))
+        return self.raylets[name]
 
     def kill(self, name: str) -> None:
         """Kill a node (SIGKILL); does not wait for its processes."""
         self._tell("kill", name)
 
+    @contextmanager
+    def another_version(self, ray: str) -> Iterator[None]:
+        """Have the head say that the cluster was started with another version of Ray."""
+        ours = self._tell("version", ray)
+        try:
+            yield
+        finally:
+            self._tell("version", ours)
+
     def processes(self) -> list[psutil.Process]:
         """Return the processes of all nodes, with the workers there."""
         return psutil.Process(self._program.pid).children(recursive=True)
+
+    def processes_of(self, name: str) -> list[psutil.Process]:
+        """Return the processes that a node's raylet has started."""
+        try:
+            return psutil.Process(self.raylets[name]).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
 
     def close(self) -> None:
         """End every process of the cluster."""
@@ -101,7 +120,8 @@ def ray_cluster(*names: str) -> Iterator[RayCluster]:
 
 def main() -> None:
     """Run a cluster, and do what standard input says, until that ends."""
-    from ray.cluster_utils import Cluster  # this program alone imports it
+    from ray._common.usage import usage_lib  # this program alone imports it
+    from ray.cluster_utils import Cluster
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cluster: Any = Cluster(initialize_head=True, head_node_args={**_NODE, "num_cpus": 0, "node_name": "head"})
@@ -115,6 +135,13 @@ def main() -> None:
             case ["kill", name]:
                 cluster.remove_node(nodes.pop(name), allow_graceful=False)
                 print(">", name, flush=True)
+            case ["version", version]:
+                gcs = usage_lib.GcsClient(address=cluster.address)
+                known = usage_lib.get_cluster_metadata(gcs)
+                content = json.dumps(known | {"ray_version": version}).encode()
+                space = usage_lib.ray_constants.KV_NAMESPACE_CLUSTER
+                gcs.internal_kv_put(usage_lib.usage_constant.CLUSTER_METADATA_KEY, content, True, namespace=space)
+                print(">", known["ray_version"], flush=True)
     cluster.shutdown()
 
 

@@ -28,7 +28,7 @@ LIST_S = 2.0
 """How often the cluster is asked for its nodes; one that comes back is used again."""
 _CONNECT_S, _AGENT_S, _REACH_S = 90.0, 90.0, 5.0
 _ASK_S = 180.0
-"""Longest wait for Ray's answer, after which the program that speaks to it is ended, and with it every agent: longer
+"""Longest wait for Ray's answer, after which the program that speaks to it is ended and another one started: longer
 than Ray itself waits for a head node that does not answer (60 s)."""
 
 
@@ -48,15 +48,13 @@ class Cluster:
         """
         if importlib.util.find_spec("ray") is None:
             raise ConfigError(EXTRA)
-        if address != "auto":
-            _check_reachable(address)
         self.address = address
         self.changed = threading.Condition()
         self.failures: dict[str, str] = {}
         self._nodes: dict[str, RemoteNode] = {}
         self._starting = set[str]()
         self._ended: dict[str, str] = {}
-        self._is_over = threading.Event()
+        self._is_over, self._is_blind = threading.Event(), False
         self._making = threading.Lock()
         self._process = OwnerProcess()
         self._ray: Program | None = None
@@ -116,6 +114,10 @@ class Cluster:
         if self._ray is not None and self._ray.is_alive:
             listing = self._ray.ask(c.ListNodes(), _ASK_S, self.address)
             return listing
+        if self._ray is not None:
+            self._ray.close()
+        if self.address != "auto":
+            _check_reachable(self.address)
         with self._making:
             check_open(self)
             self._ray = ray = Program(
@@ -148,9 +150,11 @@ class Cluster:
     def _look_for_nodes(self) -> None:
         try:
             self._welcome(self._list())
+            self._is_blind = False
         except (EngineError, ValueError) as error:
-            if not self._is_over.is_set():
+            if not self._is_over.is_set() and not self._is_blind:
                 _log.warning("the nodes of the cluster %s are not known at present: %s", self.address, error)
+            self._is_blind = True
 
     def _welcome(self, listing: c.Listing) -> None:
         """Start an agent on every node that has none; note why agents have ended."""

@@ -6,7 +6,9 @@ A program of its own, since Ray ends a process whose cluster it has lost, and ta
 import contextlib
 import logging
 import os
+import re
 import socket
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,24 +25,41 @@ from engine.process.serving import serve
 
 _RECEIVES: Any = c.ToRay
 _PROBE_S = 2.0
+_UNUSED_S, _TOLD_S = 30.0, 5.0
+"""How long the process of an agent stays where nobody starts it, and after its end, so that Ray tells how it ended."""
+
+_VERSIONS = re.compile(r"(Ray|Python): ([^ ]{1,40})")
 
 
 class _Agent:
-    """Actor that is an agent until its front is gone."""
+    """Actor that is an agent until its front is gone. As it outlives this program, it ends by itself."""
+
+    def __init__(self) -> None:
+        self._end = self._end_in(_UNUSED_S)
 
     def run(self, host: str, port: int, token: bytes) -> None:
-        agent.run(host, port, token)
+        self._end.cancel()
+        try:
+            agent.run(host, port, token)
+        finally:
+            self._end_in(_TOLD_S)
+
+    def _end_in(self, seconds: float) -> threading.Timer:
+        timer = threading.Timer(seconds, os._exit, (0,))
+        timer.daemon = True
+        timer.start()
+        return timer
 
 
 class _Link:
-    """Connection to the cluster, and the agents that it started: their actors end with the last reference to them."""
+    """Connection to the cluster, and the agents that it started. These are detached, so that a front keeps them where
+    this program ends and another one connects: their lives hang on their connections to the front alone."""
 
     def __init__(self) -> None:
         self._agents: dict[str, tuple[Any, Any]] = {}
 
     def answer(self, request: c.ToRay) -> Any:
-        """Answer a request. Raises EngineError, as this process must outlive whatever Ray raises: the agents end with
-        it."""
+        """Answer a request. Raises EngineError: this program goes on, whatever Ray raises."""
         try:
             match request:
                 case c.Connect():
@@ -57,7 +76,8 @@ class _Link:
 
     def _start(self, order: c.StartAgent) -> None:
         where = NodeAffinitySchedulingStrategy(node_id=order.node, soft=False)
-        actor = ray.remote(num_cpus=0, max_restarts=0)(_Agent).options(scheduling_strategy=where).remote()
+        options = {"num_cpus": 0, "max_restarts": 0, "lifetime": "detached", "scheduling_strategy": where}
+        actor = ray.remote(**options)(_Agent).remote()
         self._agents[order.node] = (actor, actor.run.remote(order.host, order.port, order.token))
 
     def _listing(self) -> c.Listing:
@@ -114,7 +134,12 @@ def explained(address: str, error: Exception) -> ConfigError | ServerFailed:
     """Return the error for a cluster that cannot be joined, in words that say what to do."""
     text = " ".join(str(error).split())
     if "ersion mismatch" in text:
-        return ConfigError(f"the cluster {address} runs another version ({text}): install the same Ray and Python here")
+        told = [f"{name} {version}" for name, version in _VERSIONS.findall(text)]
+        there, here = " and ".join(told[:2]), " and ".join(told[2:4])
+        return ConfigError(
+            f"the cluster at {address} runs {there or 'another Ray or Python'}, and this machine has "
+            f"{here or 'others'}: install the same here"
+        )
     if address == "auto":
         return ServerFailed(
             f"no Ray cluster runs on this machine ({text[:300]}): start one with `ray start --head`, or give the "
