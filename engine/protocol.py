@@ -95,7 +95,8 @@ class NodeInfo(NamedTuple):
     """State of one node of a cluster. cores: those that a program may use; llama: versions, commit, compiler and
     features of llama.cpp's libraries.
 
-    reason: why the pool does not use it, as a predicate; empty where it may.
+    reason: why the pool does not use it, as a predicate; empty where it may. difference: in what its versions differ
+    from the first node's, as a predicate, where the pool uses it all the same.
     """
 
     name: str
@@ -107,6 +108,7 @@ class NodeInfo(NamedTuple):
     llama: dict[str, str]
     num_workers: int
     reason: str
+    difference: str = ""
 
 
 class Engine(Protocol):
@@ -203,6 +205,12 @@ class SpreadEngine(Engine, Protocol):
     def add_worker(self, node: str = "") -> None: ...
 
     def remove_worker(self, node: str) -> None: ...
+
+
+def mixture_of(engine: Engine) -> dict[str, str]:
+    """Return in what nodes with workers differ in their versions from the first one, by "node NAME"."""
+    nodes = engine.nodes() if isinstance(engine, SpreadEngine) else []
+    return {f"node {node.name}": node.difference for node in nodes if node.num_workers and node.difference}
 
 
 class OpenEngine(Protocol):

@@ -6,7 +6,7 @@ import msgspec
 
 from engine.process.channel import Message
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of these messages; the first field of the first message, so that an agent of another version is known."""
 
 REPORT_S = 0.5
@@ -61,12 +61,13 @@ class Ask(Message, frozen=True):
 class Hello(Message, frozen=True):
     """First message of an agent: what its node is.
 
-    cores: those that a program may use; memory_bytes, free_bytes: of its memory all and what is available; llama:
-    versions, commit, compiler and features of llama.cpp's libraries, or why they cannot be loaded as "error".
+    versions: of Python and of the packages there, by their names for pip. cores: those that a program may use;
+    memory_bytes, free_bytes: of its memory all and what is available; llama: versions, commit, compiler and features of
+    llama.cpp's libraries, or why they cannot be loaded as "error".
     """
 
     protocol: int
-    version: str
+    versions: dict[str, str]
     pid: int
     cpu: str
     cores: int

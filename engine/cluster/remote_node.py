@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
@@ -85,6 +85,8 @@ class RemoteNode:
                 try:
                     connection = dialled.result(0.1)
                     break
+                except CancelledError:
+                    raise WorkerDied(f"node {self.name}: {self.loss or 'the cluster was closed'}") from None
                 except FutureTimeout:
                     reason = self.loss or self._endings.pop(number, "")
                     if reason or time.monotonic() > end:
@@ -130,12 +132,12 @@ class RemoteNode:
         self.tell(c.Ask(number, what, list(values)))
         return future
 
-    def info(self, num_workers: int = 0, reason: str = "") -> NodeInfo:
-        """Return its state; num_workers: of the pool that asks; reason: why that pool does not use it."""
+    def info(self, num_workers: int = 0, reason: str = "", difference: str = "") -> NodeInfo:
+        """Return its state; num_workers: of the pool that asks; reason, difference: as that pool tells them."""
         hello = self.hello
         return NodeInfo(
             self.name, self.address, self.cores, hello.memory_bytes, self.free_bytes, hello.cpu, hello.llama,
-            num_workers, reason,
+            num_workers, reason, difference,
         )  # fmt: skip
 
     def tell(self, message: Message) -> None:

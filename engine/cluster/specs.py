@@ -15,8 +15,8 @@ class ClusterSpec(Spec):
 
     address: HOST:PORT of a Ray cluster, or "auto" for the one of this machine. workers: how many on each node, by its
     name; empty for one on each, or for as many `instances` as are asked for, by the cores of the nodes. mixed: use also
-    nodes whose llama.cpp differs in version, commit or processor features, so that figures may differ in their last
-    digits.
+    nodes with another version of Logitbench, or of llama.cpp, its commit or its processor features, or of what else
+    runs the model, so that figures may differ in their last digits; trials record in what.
     """
 
     goes_into = "Pool(cluster=...)"

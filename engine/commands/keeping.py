@@ -24,6 +24,7 @@ from engine.history.trials import versions
 from engine.jobs import Job
 from engine.models import model_hash
 from engine.pool.pool import Pool
+from engine.protocol import mixture_of
 from engine.settings import Settings
 
 LEFT = "Left in the inbox of the process that has the history open, which imports it."
@@ -55,7 +56,7 @@ def keep(
         request=replace(job.request, watched=()),  # which the history does not keep
         pool=pool.spec,
         model=identity_of(pool),
-        versions=versions(pool.spec),
+        versions=versions(pool.spec) | mixture_of(pool),
         completion=job.result(),
         label=TrialLabel.RUN if beams is None else TrialLabel.BEAMS,
         beams=beams,

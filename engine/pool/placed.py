@@ -11,7 +11,9 @@ from engine.cluster.model_on_nodes import ModelOnNodes
 from engine.cluster.node_memory import check_fits_on
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, spread
-from engine.errors import ConfigError, EngineError, MemoryRefused, ModelError, PoolClosed
+from engine.errors import ConfigError, EngineError, MemoryRefused, ModelError, PoolClosed, ServerFailed
+from engine.machine.fingerprint import versions
+from engine.models.folder_specs import PACKAGES, is_by_transformers
 from engine.models.gguf import ModelFile
 from engine.pool import messages as m
 from engine.pool.places import NotNow, Started, order_for, program_of
@@ -23,6 +25,7 @@ from engine.specs import PoolSpec
 NO_NODE_S = 30.0
 """How long a pool without any worker waits for a node before it ends."""
 _COMPARED = ("llama", "ggml", "commit", "features")
+_OWN = "logitbench"
 
 
 class OnNodes:
@@ -53,11 +56,16 @@ class OnNodes:
         if spec.pin:
             raise ConfigError("pin: the workers on nodes of a cluster are not pinned to cores; leave it out")
         nodes = cluster.nodes
+        if not nodes:
+            raise ServerFailed(f"no node of the cluster {cluster.address} is there any more: open the model again")
         counts = _counts(nodes, asked, spec.instances)
         self._chosen = {name for name, num in asked.workers.items() if num}
         self.spec = replace(spec, instances=sum(counts.values()))
         used = [node for node in nodes if counts[node.name]]
         self._llama = self._llama_of(used[0])
+        there, here = used[0].hello.versions, versions()
+        ran = PACKAGES if is_by_transformers(file, spec) else ()
+        self._packages = {_OWN: here.get(_OWN, ""), **{name: there.get(name, "") for name in ran}}
         self._check_alike(used)
         self._places: dict[int, str] = dict(enumerate(name for name, num in counts.items() for _ in range(num)))
         self._threads = {node.name: spec.threads or max(1, node.cores // counts[node.name]) for node in used}
@@ -109,7 +117,11 @@ class OnNodes:
 
     def nodes(self, counts: Mapping[str, int]) -> list[NodeInfo]:
         """Return the nodes; counts: workers that run on each, by name."""
-        return [node.info(counts.get(node.name, 0), self._reason_against(node)) for node in self._cluster.nodes]
+        return [self._info(node, counts.get(node.name, 0)) for node in self._cluster.nodes]
+
+    def _info(self, node: RemoteNode, num_workers: int) -> NodeInfo:
+        told = self._difference(node, self._llama_at(node))
+        return node.info(num_workers, *(("", told) if self._asked.mixed else (told, "")))
 
     def add(self, name: str) -> int:
         """Reserve a place on a node, the one with the most cores left where `name` is empty; return its index.
@@ -185,10 +197,10 @@ class OnNodes:
 
     def _check_alike(self, nodes: list[RemoteNode]) -> None:
         for node in [] if self._asked.mixed else nodes:
-            if reason := self._difference(self._llama_of(node)):
+            if reason := self._difference(node, self._llama_of(node)):
                 raise ConfigError(
-                    f"node {node.name} {reason}: the same request would give other digits there. Install the same "
-                    "Logitbench and llama.cpp on every node, or allow mixed nodes"
+                    f"node {node.name} {reason}: the same request could give other digits there. Install the same on "
+                    "every node, or allow mixed nodes"
                 )
 
     def _reason_against(self, node: RemoteNode) -> str:
@@ -196,10 +208,18 @@ class OnNodes:
 
         Libraries of a `build` are compared when a pool opens and when a worker is added, as each node must be asked.
         """
-        return "" if self._asked.mixed or self._build else self._difference(node.hello.llama)
+        return "" if self._asked.mixed else self._difference(node, self._llama_at(node))
 
-    def _difference(self, llama: Mapping[str, str]) -> str:
-        """Return in what a node's llama.cpp differs, as a predicate; empty where it does not."""
+    def _llama_at(self, node: RemoteNode) -> dict[str, str]:
+        """Return what is known of a node's llama.cpp without asking; of a `build` that it is the same."""
+        return self._llama if self._build else node.hello.llama
+
+    def _difference(self, node: RemoteNode, llama: Mapping[str, str]) -> str:
+        """Return in what a node's packages or llama.cpp differ, as a predicate; empty where they do not."""
+        for name, ours in self._packages.items():
+            theirs = node.hello.versions.get(name, "")
+            if ours != theirs:
+                return f"has another {name} ({theirs or 'none'} instead of {ours or 'none'})"
         for part in _COMPARED:
             ours, theirs = self._llama.get(part, ""), llama.get(part, "")
             if ours != theirs:

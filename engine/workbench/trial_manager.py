@@ -15,7 +15,7 @@ from engine.history import TrialLabel, TrialSummary
 from engine.history.trial_file import read_trial
 from engine.llama.frozen import Flip, Resampler
 from engine.models.library import shipped
-from engine.protocol import Engine
+from engine.protocol import Engine, mixture_of
 from engine.specs import Origin, Sampling
 from engine.units import counted
 from engine.workbench.chat_ids import with_known_ids
@@ -252,6 +252,7 @@ class TrialManager:
             parent=parent,
             engine=state.answering,
             beams=beams,
+            mixture=mixture_of(engine),
         )
         with self._lock:
             self._forget_old()

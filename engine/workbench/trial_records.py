@@ -46,7 +46,7 @@ def record_of(trial: Trial) -> TrialRecord:
         request=replace(request, watched=()) if request.watched else request,  # the history does not keep them
         pool=trial.pool,
         model=trial.model,
-        versions=versions(trial.pool, trial.engine),
+        versions={**versions(trial.pool, trial.engine), **trial.mixture},
         completion=completion,
         parent=trial.parent,
         label=trial.label,

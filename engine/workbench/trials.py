@@ -4,9 +4,10 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 from engine.backends.dialects import NOT_REPORTED, gives_ids
@@ -47,7 +48,7 @@ class Trial(ABC):
     `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, turn, edit,
     score, beams, compared, log or recorded), `parent` the id of the trial that it derives from, `engine` the external
     engine that answered, None for a pool of this machine, `client` who asked, for a call of the API, `beams` the beam
-    search whose best sequence it is, None for other trials.
+    search whose best sequence it is, None for other trials; `mixture` in what nodes of its cluster differ.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Trial(ABC):
     engine: EngineIdentity | None = None
     client = ""
     beams: Beams | None = None
+    mixture: Mapping[str, str] = MappingProxyType({})
     has_neighbours = False
 
     @property
@@ -255,8 +257,9 @@ class LiveTrial(Trial):
         parent: str | None = None,
         engine: EngineIdentity | None = None,
         beams: Beams | None = None,
+        mixture: dict[str, str] | None = None,
     ) -> None:
-        self.engine, self.client, self.beams = engine, job.origin.client, beams
+        self.engine, self.client, self.beams, self.mixture = engine, job.origin.client, beams, mixture or {}
         self.id, self.created_at = job.id, created_at
         self.draft, self.label, self.pool, self.model = draft, label, pool, model
         self.parent = before.trial_id if before else parent

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,13 @@ from engine.cluster import messages as c
 from engine.cluster import node_files, remote_node
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, given_cluster, spread
-from engine.errors import ConfigError, JobTimeout, MemoryRefused, PoolClosed, WorkerDied
+from engine.commands.keeping import keep
+from engine.errors import ConfigError, JobTimeout, MemoryRefused, PoolClosed, ServerFailed, WorkerDied
+from engine.history import History
 from engine.pool import placed
 from engine.pool.pool import Pool
+from engine.protocol import mixture_of
+from engine.settings import Settings
 from engine.specs import Sampling
 from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
 from tests.waiting import until
@@ -151,7 +156,7 @@ def test_a_suspended_worker_is_killed_and_replaced(cluster: ClusterHere, story_m
 
 def test_silence_is_waited_for_until_the_node_counts_as_lost(cluster: ClusterHere) -> None:
     node = named(cluster, "a")
-    node.tick(c.LOST_S - 1)
+    node.tick(c.LOST_S - 10)
     assert not node.is_lost
     until(lambda: node.silent_s == 0.0, "the agent is not heard")
     node.tick(c.LOST_S + 1)
@@ -202,6 +207,46 @@ def test_another_llama_is_refused_unless_asked_for(cluster: ClusterHere, story_m
         with opened(story_model, cluster=ClusterSpec(mixed=True)) as pool:
             assert places(pool) == ["a", "b"]
             assert {node.llama["commit"] for node in pool.nodes()} >= {"older"}
+            job, settings = pool.submit(PROMPT, max_tokens=2), Settings.from_environment()
+            job.result(60)
+            keep(job, pool, datetime.now(UTC), settings, prompt=PROMPT)
+    with History.open(settings.history) as history:
+        kept = history.trial(job.id)
+    assert kept is not None and kept.versions["node b"].startswith("has another llama.cpp (commit: older instead of")
+    assert "node a" not in kept.versions
+
+
+@pytest.mark.parametrize("name, is_folder", [("logitbench", False), ("torch", True), ("transformers", True)])
+def test_other_packages_are_refused_where_they_run_the_model(
+    cluster: ClusterHere, story_model: Path, story_folder: Path, name: str, is_folder: bool
+) -> None:
+    other = named(cluster, "b")
+    other.hello = msgspec.structs.replace(other.hello, versions={**other.hello.versions, name: "0.0.9"})
+    with pytest.raises(
+        ConfigError, match=rf"node b has another {name} \(0.0.9 instead of [^)]+\).*or allow mixed nodes"
+    ):
+        opened(story_folder if is_folder else story_model)
+
+
+def test_packages_that_do_not_run_the_model_may_differ(cluster: ClusterHere, story_model: Path) -> None:
+    other = named(cluster, "b")
+    other.hello = msgspec.structs.replace(other.hello, versions={**other.hello.versions, "torch": "0.4"})
+    with opened(story_model) as pool:
+        assert places(pool) == ["a", "b"] and mixture_of(pool) == {}
+
+
+def test_a_cluster_that_lost_its_last_node_is_said_so(cluster: ClusterHere, story_model: Path) -> None:
+    for node in list(cluster.nodes):
+        node.lose("its switch is off")
+    with pytest.raises(ServerFailed, match="no node of the cluster here is there any more"):
+        opened(story_model)
+
+
+def test_a_start_ends_with_the_cluster(cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = named(cluster, "a")
+    monkeypatch.setattr(node, "tell", lambda _message: cluster._listener.close())
+    with pytest.raises(WorkerDied, match="node a: the cluster was closed"):
+        node.start_worker("engine.pool.worker", "")
 
 
 def test_an_unknown_question_is_an_error_and_not_a_silence(cluster: ClusterHere) -> None:
