@@ -8,7 +8,6 @@ import select
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from engine.cluster.node_files import NodeFiles
 from engine.cluster.questions import questions
 from engine.errors import ConfigError, EngineError
 from engine.machine.cores import cpu_name, num_cores
-from engine.machine.fingerprint import about_llama
+from engine.machine.fingerprint import EMBEDDING_PACKAGES, about_llama, versions
 from engine.machine.memory import available_memory
+from engine.models.folder_specs import PACKAGES
 from engine.process.channel import Channel, Message
 from engine.process.child import Child, huge_pages
 from engine.process.pulse import Pulse
@@ -73,18 +73,21 @@ class Agent:
         self._questions = questions(self._files)
 
     def serve(self) -> None:
-        """Serve until the front hangs up or is silent for LOST_S; every worker has then ended."""
+        """Serve until the front hangs up or is silent for LOST_S; every worker has then ended. A pause of this program
+        is no silence of the front."""
         inbox = select.poll()
         inbox.register(self._channel.socket, select.POLLIN)
         heard_at = reported_at = time.monotonic()
         try:
             self._send(_hello())
-            while time.monotonic() - heard_at < c.LOST_S:
+            while True:
                 is_quick = any(worker.kill_at is not None for worker in self._workers.values())
                 if inbox.poll(1000 * (_QUICK_S if is_quick else c.REPORT_S)):
                     for message in self._channel.receive():
                         self._handle(message)
                     heard_at = time.monotonic()
+                elif time.monotonic() - heard_at >= c.LOST_S:
+                    return
                 self._look()
                 if time.monotonic() - reported_at >= c.REPORT_S:
                     reported_at = time.monotonic()
@@ -161,18 +164,11 @@ def run(host: str, port: int, token: bytes) -> None:
     Agent(host, port, token, Settings.from_environment().home).serve()
 
 
-def version() -> str:
-    """Return the installed version of Logitbench; empty where it runs from a checkout."""
-    try:
-        return metadata.version("logitbench")
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 def _hello() -> c.Hello:
     try:
         llama = about_llama()
     except EngineError as error:
         llama = {"error": str(error)}
     memory = (psutil.virtual_memory().total, available_memory())
-    return c.Hello(c.PROTOCOL, version(), os.getpid(), cpu_name(), num_cores(), *memory, llama)
+    packages = versions({*EMBEDDING_PACKAGES, *PACKAGES})
+    return c.Hello(c.PROTOCOL, packages, os.getpid(), cpu_name(), num_cores(), *memory, llama)

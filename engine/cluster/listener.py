@@ -22,6 +22,7 @@ PENDING_S = 5.0
 """How long a connection may take to show its token."""
 DIAL_S = 25.0
 """How long a dial waits: longer than a network that stalls is waited for, but an agent hears nothing meanwhile."""
+_PAUSE_S = 0.1
 _KEEPALIVE_S, _INTERVAL_S, _NUM_PROBES = 10, 5, 4
 _UNANSWERED_MS = 30_000
 
@@ -100,7 +101,10 @@ class Listener:
     def _accept(self) -> None:
         try:
             end, _address = self._socket.accept()
-        except OSError:
+        except BlockingIOError:
+            return
+        except OSError:  # no file is left to open, which would be asked again at once
+            time.sleep(_PAUSE_S)
             return
         end.setblocking(False)
         if len(self._pending) >= MOST_PENDING:
@@ -135,8 +139,9 @@ class Listener:
         if future is None or not future.set_running_or_notify_cancel():
             end.close()
             return
-        end.setblocking(True)
-        tune(end)
+        with contextlib.suppress(OSError):  # it was reset meanwhile, as its reader will see
+            end.setblocking(True)
+            tune(end)
         future.set_result(end)
 
     def _drop(self, end: socket.socket) -> None:

@@ -2,12 +2,14 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from engine.cluster import messages as c
 from engine.cluster.agent import Agent
+from engine.cluster.cluster import TICK_S
 from engine.cluster.listener import Listener
 from engine.cluster.remote_node import RemoteNode
 
@@ -15,7 +17,7 @@ from engine.cluster.remote_node import RemoteNode
 class ClusterHere:
     """Stands for engine.cluster.cluster.Cluster, with an agent in this process for each name.
 
-    home: folder under which each node has its own.
+    home: folder under which each node has its own. port: where agents and workers dial in.
     """
 
     address = "here"
@@ -24,16 +26,18 @@ class ClusterHere:
         self._home = home
         self.changed, self.failures = threading.Condition(), dict[str, str]()
         self._listener = Listener("127.0.0.1")
+        self.port = self._listener.port
         self.nodes: list[RemoteNode] = []
         self.threads: list[threading.Thread] = []
         self.is_closed = False
+        threading.Thread(target=self._watch, daemon=True).start()
         for name in names:
             self.add(name)
 
-    def add(self, name: str, cores: int = 1) -> RemoteNode:
-        """Start an agent."""
+    def add(self, name: str, cores: int = 1, port: int = 0) -> RemoteNode:
+        """Start an agent; port: of a relay through which it and its workers dial."""
         token, dialled = self._listener.expect()
-        agent = Agent(self._listener.host, self._listener.port, token, self._home / name)
+        agent = Agent(self._listener.host, port or self.port, token, self._home / name)
         thread = threading.Thread(target=agent.serve, daemon=True)
         thread.start()
         node = RemoteNode(
@@ -44,6 +48,16 @@ class ClusterHere:
             self.threads.append(thread)
             self.changed.notify_all()
         return node
+
+    def _watch(self) -> None:
+        """Tell agents that this program runs, and count their silence, as a real cluster does."""
+        before = time.monotonic()
+        while not self.is_closed:
+            time.sleep(TICK_S)
+            now = time.monotonic()
+            for node in list(self.nodes):
+                node.tick(min(now - before, 2 * TICK_S))
+            before = now
 
     def _lost(self, node: RemoteNode) -> None:
         with self.changed:

@@ -1,10 +1,13 @@
 """The port on which agents and workers dial in: what shows no token is closed, and shuts nobody out."""
 
 import contextlib
+import errno
 import secrets
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
 
@@ -98,6 +101,40 @@ def test_many_strangers_do_not_shut_out_the_expected_one(listener: Listener) -> 
         assert all(is_closed(stranger) for stranger in strangers[:5])
         with dial(listener.host, listener.port, token), dialled.result(60):
             pass
+
+
+def test_a_connection_that_is_reset_at_the_wrong_moment_ends_nobody_else(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset(_end: socket.socket) -> None:
+        raise ConnectionResetError
+
+    token, dialled = listener.expect()
+    with monkeypatch.context() as patch:
+        patch.setattr(listening, "tune", reset)
+        with connected(listener) as far:
+            far.sendall(MARK + token)
+            dialled.result(60).close()
+    token, dialled = listener.expect()
+    with dial(listener.host, listener.port, token), dialled.result(60):
+        pass
+
+
+def test_where_no_file_is_left_to_open_the_next_one_still_comes_in(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept, refused = socket.socket.accept, threading.Event()
+
+    def full(server: socket.socket) -> Any:
+        if refused.is_set():
+            return accept(server)
+        refused.set()
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", full)
+    token, dialled = listener.expect()
+    with dial(listener.host, listener.port, token), dialled.result(60):
+        assert refused.is_set()
 
 
 def test_nobody_is_awaited_after_it_was_forgotten_or_the_port_closed(listener: Listener) -> None:

@@ -1,8 +1,8 @@
 """A plan measured on each node, with agents in this process: its runs, their group, failures and stops."""
 
 import json
-import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 from engine import __main__ as shell
 from engine.bench.planning.plan import Plan
 from engine.cluster import node_files
-from engine.cluster.cluster import TICK_S
 from engine.errors import ConfigError, EngineError, HistoryError, WorkerDied
 from engine.history import History, run_bytes
 from engine.history.filters import Filter
@@ -35,21 +34,12 @@ WORDS = ("--layout", "1x1", "--num-prompt", "8", "--num-generated", "4", "--roun
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ClusterHere]:
-    """Two nodes, a and b, of one core each, which hear from the front as from a real cluster."""
-    is_over = threading.Event()
+    """Two nodes, a and b, of one core each."""
     with cluster_here(tmp_path, "a", "b") as one:
-
-        def watch() -> None:
-            while not is_over.wait(TICK_S):
-                for node in list(one.nodes):
-                    node.tick(0.0)
-
-        threading.Thread(target=watch, daemon=True).start()
         monkeypatch.setattr(ClusterHere, "__enter__", lambda self: self, raising=False)
         monkeypatch.setattr(ClusterHere, "__exit__", lambda self, *_error: self.close(), raising=False)
         monkeypatch.setattr(cluster_bench, "Cluster", lambda _address, _on_opening: one)
         yield one
-        is_over.set()
 
 
 def planned(model: Path, **options: Any) -> Plan:
@@ -159,8 +149,11 @@ def test_a_run_that_a_node_makes_up_is_refused(cluster: ClusterHere, story_model
 
 def test_a_node_cannot_replace_a_run_of_the_history(cluster: ClusterHere, story_model: Path) -> None:
     bench, sent = NodeBench(cluster.nodes[0], planned(story_model, name="own"), {}, lambda _run: None), make_run()
-    own = bench._own(run_bytes(sent))
-    assert own.id != sent.id and (own.name, own.origin) == ("own", "node a")
+    for years in (-10, 10):  # the node's clock is wrong
+        then = sent.created_at.replace(year=sent.created_at.year + years)
+        own = bench._own(run_bytes(replace(sent, created_at=then)))
+        assert own.id != sent.id and (own.name, own.origin) == ("own", "node a")
+        assert own.created_at == bench._began
 
 
 @pytest.mark.parametrize("address, is_same", [("127.0.0.1", True), ("203.0.113.9", False)])
