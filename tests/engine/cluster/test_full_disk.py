@@ -63,7 +63,8 @@ def test_a_disk_that_fills_up_meanwhile_is_told_and_the_transfer_goes_on_once_th
 
         def counted(method: str, *arguments: Any) -> "Future[Have]":
             blocks.extend(arguments[3:4] if method == "block" else ())
-            return call(method, *arguments)
+            answer: Future[Have] = call(method, *arguments)
+            return answer
 
         monkeypatch.setattr(node, "call", counted)
         path = send_model(offer, node, lambda _share, _doing: None, 32 * KIB)
