@@ -2,10 +2,12 @@
 
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
+from operator import neg
 
 from engine.backends.seen_vocabulary import SeenVocabulary
-from engine.backends.sent import Sent, SentCandidate, SentToken
+from engine.backends.sent import Sent, SentCandidate, SentToken, nats_of
 from engine.errors import ServerFailed
 from engine.jobs import Job
 from engine.step_parts import INSPECTED, SHARED_MOMENT, row_packer
@@ -33,8 +35,9 @@ class Answer:
         self._vocabulary = job.vocabulary
         self._seen = job.vocabulary if isinstance(job.vocabulary, SeenVocabulary) else None
         self._known = known if isinstance(known, SeenVocabulary) else None
-        self._numbers: dict[tuple[str | None, bytes], int] = {}
+        self._numbers: dict[object, int] = {}
         self._k, self._packed = job.request.top_k, row_packer(job.request.top_k)
+        self._no_p_final = (math.nan,) * self._k
         self._rows: list[bytes] = []
         self._stops = [stop.encode() for stop in job.request.stop]
         self._text = bytearray()
@@ -178,44 +181,59 @@ class Answer:
 
     def _id_of(self, token: SentCandidate, text: str = "") -> int:
         """Return the id of a token, or its number, and note its bytes. text: what it adds, for unknown bytes."""
+        return self._ids_of((token,), text)[0]
+
+    def _ids_of(self, tokens: Sequence[SentCandidate], text: str = "") -> list[int]:
+        """As `_id_of`, of several tokens."""
+        ids = [token.id for token in tokens]
         if self._seen is None:
-            return self._id_in(self._vocabulary, token)
-        if token.id is None:
-            return self._number_of(token)
-        if not self._seen.knows(token.id):
-            self._learn(self._seen, token.id, token, text)
-        return token.id
+            self._check(ids)
+        elif None in ids:
+            return [self._number_of(one) if one.id is None else self._id_of(one, text) for one in tokens]
+        else:
+            assert self._known is not None
+            for number in self._seen.learn_from(self._known, ids):  # type: ignore[arg-type]  # none of them is None
+                self._learn(self._seen, self._known, tokens[ids.index(number)], text)
+        return ids  # type: ignore[return-value]
+
+    def _numbers_of(self, tokens: Sequence[SentCandidate], chosen: SentToken, number: int) -> list[int]:
+        """Return the numbers of candidates of a server without ids; the chosen token has one already."""
+        name = chosen.name
+        return [number if one.name == name else self._id_of(one) for one in tokens]
 
     def _number_of(self, token: SentCandidate) -> int:
         """Return the number of a token of a server without ids."""
         assert self._seen is not None
-        number = self._numbers.get(name := _name(token))
+        number = self._numbers.get(name := token.name)
         if number is None:
             number = self._numbers[name] = self._seen.number(token.piece or b"")
         return number
 
-    def _learn(self, seen: SeenVocabulary, number: int, token: SentCandidate, text: str) -> None:
-        """Note the bytes of an id that this job has not seen yet."""
-        assert self._known is not None
-        if not self._known.knows(number) and (piece := token.piece) is not None:
-            self._known.learn(number, piece)
-        if not seen.learn_from(self._known, number):
-            seen.learn(number, text.encode("utf-8", "replace"))
+    def _learn(self, seen: SeenVocabulary, known: SeenVocabulary, token: SentCandidate, text: str) -> None:
+        """Note the bytes of an id that no job has seen yet."""
+        assert token.id is not None
+        if (piece := token.piece) is None:
+            seen.learn(token.id, text.encode("utf-8", "replace"))
+            return
+        known.learn(token.id, piece)
+        seen.learn_from(known, (token.id,))
 
-    def _id_in(self, vocabulary: Vocabulary, token: SentCandidate) -> int:
-        """Return the id of a token of a server whose vocabulary is known."""
-        if token.id is None or token.id >= len(vocabulary):
-            raise ServerFailed(
-                f"the server sent the token id {token.id}, beyond the {len(vocabulary):,} of its model, or none"
-            )
-        return token.id
+    def _check(self, ids: Sequence[int | None]) -> None:
+        """Raise ServerFailed for an id that a vocabulary which is known does not have."""
+        num_tokens = len(self._vocabulary)
+        for number in ids:
+            if number is None or number >= num_tokens:
+                raise ServerFailed(
+                    f"the server sent the token id {number}, beyond the {num_tokens:,} of its model, or none"
+                )
 
     def _row_of(self, token: SentToken, number: int, elapsed_s: float = 0.0, flags: int = 0) -> bytes:
         """Return the step_dtype row of a token. Its rank is known where it is among its candidates."""
         top = token.top[: self._k]
-        name = None if token.id is not None else _name(token)
-        ids = [number if name is not None and _name(one) == name else self._id_of(one) for one in top]
-        logprobs = [one.nats for one in top]
+        ids, logprobs = (
+            self._ids_of(top) if token.id is not None else self._numbers_of(top, token, number),
+            nats_of(top),
+        )
         logprob, rank, num_left = token.nats, 0, self._k - len(top)
         if token.logprob is not None:
             flags, rank = flags | INSPECTED, _rank(logprob, logprobs)
@@ -223,7 +241,7 @@ class Answer:
             *(number, rank, logprob, math.nan, math.nan, math.nan, math.nan, elapsed_s, flags, 0),
             *(*ids, *[-1] * num_left),
             *(*logprobs, *[-math.inf] * num_left),
-            *[math.nan] * self._k,
+            *self._no_p_final,
         )
 
     def _mark_end(self) -> None:
@@ -259,10 +277,5 @@ def _parts(tokens: Sequence[SentToken], text: str) -> list[bytes]:
 
 def _rank(logprob: float, top: Sequence[float]) -> int:
     """Return the rank of a log-probability among those of the candidates; 0, unknown, where it is below all of them."""
-    rank = 1 + sum(one > logprob for one in top)
+    rank = 1 + bisect_left(top, -logprob, key=neg)
     return rank if rank <= len(top) else 0
-
-
-def _name(token: SentCandidate) -> tuple[str | None, bytes]:
-    """Return what tells the tokens of a server without ids apart."""
-    return token.token, bytes(token.raw)

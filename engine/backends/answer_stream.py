@@ -51,7 +51,8 @@ class AnswerStream:
                     finally:
                         num_read += len(came)
                         deliver(partial(self._take, answer, came, at, limit))
-                    await _delivered(answer, num_read - MOST_UNDELIVERED)
+                    if answer.num_taken < num_read - MOST_UNDELIVERED:
+                        await _delivered(answer, num_read - MOST_UNDELIVERED)
                     if answer.is_enough or answer.job.done():
                         return
                 if not num_read:

@@ -88,7 +88,8 @@ class Link:
                 if wait_s is None or attempt == MOST_WAITS:
                     async with _within(ANSWERS_WITHIN_S, "finish its error"):
                         await _check(response, self.address)
-                    yield _events(response, within_s)
+                    async with _silence(within_s) as silence:
+                        yield _events(response, silence)
                     return
             await asyncio.sleep(wait_s)
 
@@ -269,26 +270,66 @@ def _seconds(retry_after: str | None) -> float | None:
     return seconds if math.isfinite(seconds) and seconds >= 0 else None
 
 
-async def _events(response: httpx2.Response, within_s: float) -> AsyncIterator[list[bytes]]:
-    """Yield the events of a stream that came together, or the one JSON object that a server answers with instead."""
-    lists = _lists_of_events(response)
-    while True:
-        try:
-            async with asyncio.timeout(within_s):
-                events = await anext(lists, None)
-        except TimeoutError:
-            raise ServerFailed(f"the server did not send the next token within {within_s:g} s") from None
-        if events is None:
-            return
-        within_s = NEXT_WITHIN_S
-        yield events
+class _Silence:
+    """Limit on the time that a server is silent. One timer serves all waits of a stream: it looks when each began."""
+
+    def __init__(self, limit: asyncio.Timeout, within_s: float) -> None:
+        self._loop, self._limit = asyncio.get_running_loop(), limit
+        self.within_s = within_s
+        self._ends_at = math.inf
+        self._timer = self._loop.call_later(within_s, self._look)
+
+    def begin(self, within_s: float) -> None:
+        """Let the server be silent for so long from now on."""
+        if within_s < self.within_s:
+            self.close()
+            self._timer = self._loop.call_later(within_s, self._look)
+        self.within_s, self._ends_at = within_s, self._loop.time() + within_s
+
+    def pause(self) -> None:
+        """Let the time pass for which the server is not waited for."""
+        self._ends_at = math.inf
+
+    def close(self) -> None:
+        """End the timer."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now >= self._ends_at:
+            self._limit.reschedule(now)
+        else:
+            self._timer = self._loop.call_at(min(self._ends_at, now + self.within_s), self._look)
 
 
-async def _lists_of_events(response: httpx2.Response) -> AsyncIterator[list[bytes]]:
-    """Yield the data of the events in each part that has any; comments and other fields are passed over."""
+@asynccontextmanager
+async def _silence(within_s: float) -> AsyncIterator[_Silence]:
+    """End what waits for a server in this block, with ServerFailed, once it is silent for too long."""
+    limit = asyncio.timeout(None)
+    try:
+        async with limit:
+            silence = _Silence(limit, within_s)
+            try:
+                yield silence
+            finally:
+                silence.close()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise ServerFailed(f"the server did not send the next token within {silence.within_s:g} s") from None
+
+
+async def _events(response: httpx2.Response, silence: _Silence) -> AsyncIterator[list[bytes]]:
+    """Yield the events of a stream that came together, or the one JSON object that a server answers with instead.
+
+    Comments and other fields are passed over.
+    """
+    silence.begin(silence.within_s)
     is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
     if not is_stream:
-        yield [await _read(response)]
+        content = await _read(response)
+        silence.pause()
+        yield [content]
         return
     left, parts = bytearray(), _parts(response)
     async for part in parts:
@@ -297,11 +338,14 @@ async def _lists_of_events(response: httpx2.Response) -> AsyncIterator[list[byte
         if max(map(len, (left, *lines))) > MOST_EVENT_BYTES:
             raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
         events = [data for line in lines if line.startswith(b"data:") and (data := bytes(line[5:]).strip())]
-        if b"[DONE]" in events:
-            yield events[: events.index(b"[DONE]")]
-            break
-        if events:
+        if is_last := b"[DONE]" in events:
+            events = events[: events.index(b"[DONE]")]
+        if events or is_last:
+            silence.pause()
             yield events
+            silence.begin(NEXT_WITHIN_S)
+        if is_last:
+            break
     with suppress(TimeoutError, ServerFailed):  # nothing is missing
         async with asyncio.timeout(ENDS_WITHIN_S):
             async for _ in parts:

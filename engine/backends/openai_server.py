@@ -243,8 +243,7 @@ class ServerEngine(metaclass=Refusing):
     async def _answer(self, job: Job, started: float) -> None:
         ids = await self._prompt_ids(job)
         if isinstance(job.vocabulary, SeenVocabulary) and isinstance(self.vocabulary, SeenVocabulary):
-            for token in ids:
-                job.vocabulary.learn_from(self.vocabulary, token)
+            job.vocabulary.learn_from(self.vocabulary, ids)
         sampling, found, deliver = job.sampling, self.found, partial(self._deliver, job)
         if sampling.seed is None and self.capabilities.seeds:
             sampling = replace(sampling, seed=random.getrandbits(31))

@@ -1,6 +1,7 @@
 """Seen vocabulary: the tokens of a server, as far as its answers have shown them."""
 
 import threading
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from engine.errors import ServerFailed
@@ -17,8 +18,11 @@ class _Growing(Sparse[T]):
 
     def put(self, index: int, value: T) -> None:
         self._known[index] = value
-        if index >= self._length:
-            self._length = index + 1
+        self.grow(index + 1)
+
+    def grow(self, length: int) -> None:
+        """Have at least so many entries."""
+        self._length = max(self._length, length)
 
     def items(self) -> list[tuple[int, T]]:
         return list(self._known.copy().items())  # a copy at once, as another thread may add
@@ -68,18 +72,29 @@ class SeenVocabulary(Vocabulary):
         with self._lock:
             if token in self.pieces._known:
                 return
-            known = self.kinds._known.get(token, 0)  # of an end that was marked before its bytes came
-            self.kinds.put(token, kind | known)
-            if kind & _CONTROL:
-                self.names[token] = name
-            self.pieces.put(token, piece)
+            self._put({token: piece}, {token: kind} if kind else {}, {token: name})
 
-    def learn_from(self, other: "SeenVocabulary", token: int) -> bool:
-        """Note an id as another vocabulary knows it; return whether it is known now."""
-        if (piece := other.pieces._known.get(token)) is None:
-            return self.knows(token)
-        self.learn(token, piece, other.kinds[token], other.names.get(token, ""))
-        return True
+    def learn_from(self, other: "SeenVocabulary", tokens: Iterable[int]) -> list[int]:
+        """Note ids as another vocabulary knows them; return those that are unknown to both."""
+        mine, theirs = self.pieces._known, other.pieces._known
+        if not (new := [token for token in tokens if token not in mine]):
+            return new
+        pieces = {token: theirs[token] for token in new if token in theirs}
+        kinds = {token: other.kinds[token] for token in other.kinds._known.keys() & pieces.keys()}
+        with self._lock:
+            self._put(pieces, kinds, other.names)
+        return [] if len(pieces) == len(new) else [token for token in new if token not in pieces]
+
+    def _put(self, pieces: Mapping[int, bytes], kinds: Mapping[int, int], names: Mapping[int, str]) -> None:
+        """Add ids, whose bytes other threads see last. kinds: of those that have one; names: of control tokens."""
+        length = max(pieces, default=-1) + 1
+        self.kinds.grow(length)
+        for token, kind in kinds.items():
+            self.kinds.put(token, kind | self.kinds._known.get(token, 0))  # which may be marked as an end already
+            if kind & _CONTROL:
+                self.names[token] = names.get(token, "")
+        self.pieces._known.update(pieces)
+        self.pieces.grow(length)
 
     def mark_end(self, token: int) -> None:
         """Note that an id ends a text."""

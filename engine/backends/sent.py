@@ -19,6 +19,7 @@ _LOWEST_LOGPROB = -9999.0
 """What servers send for minus infinity, which JSON cannot express."""
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2}){1,256}")
 _NULL = b"null"
+_NO_BYTES = msgspec.Raw(_NULL)
 _LOGPROB = attrgetter("logprob")
 
 Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
@@ -38,7 +39,7 @@ class SentCandidate(msgspec.Struct, gc=False, rename={"raw": "bytes"}):
     id: Id | None = None
     token: Text | None = None
     logprob: Logprob | None = None
-    raw: msgspec.Raw = msgspec.Raw(_NULL)
+    raw: msgspec.Raw = _NO_BYTES
 
     @property
     def nats(self) -> float:
@@ -46,6 +47,11 @@ class SentCandidate(msgspec.Struct, gc=False, rename={"raw": "bytes"}):
         if self.logprob is None:
             return math.nan
         return -math.inf if self.logprob <= _LOWEST_LOGPROB else min(self.logprob, 0.0)
+
+    @property
+    def name(self) -> object:
+        """What tells it apart from other tokens of a server without ids: text and bytes."""
+        return self.token if self.raw is _NO_BYTES else (self.token, bytes(self.raw))
 
     @property
     def piece(self) -> bytes | None:
@@ -65,6 +71,14 @@ class SentToken(SentCandidate, gc=False):
         """Its candidates that have a log-probability, most probable first."""
         told = [one for one in self.top_logprobs or () if one.logprob is not None]
         return sorted(told, key=_LOGPROB, reverse=True)
+
+
+def nats_of(top: Sequence[SentCandidate]) -> list[float]:
+    """Return the log-probabilities of candidates as they are recorded, which SentToken.top has put in order."""
+    told = [one.logprob for one in top]
+    if told and (told[0] > 0.0 or told[-1] <= _LOWEST_LOGPROB):  # type: ignore[operator]  # those of `top` are not None
+        return [one.nats for one in top]
+    return told  # type: ignore[return-value]
 
 
 class Sent(NamedTuple):

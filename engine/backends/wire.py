@@ -8,6 +8,9 @@ from contextlib import suppress
 import h11
 import httpx2
 
+from engine.backends.chunks import Chunks
+from engine.errors import ServerFailed
+
 MOST_IDLE = 64
 """Connections that are kept open for further requests."""
 MOST_HEAD_BYTES = 100 << 10
@@ -44,7 +47,9 @@ class Wire(httpx2.AsyncBaseTransport):
         except BaseException:
             connection.close()
             raise
-        return httpx2.Response(head.status_code, headers=list(head.headers.raw_items()), stream=_Body(self, connection))
+        is_chunked = head.status_code == 200 and (b"transfer-encoding", b"chunked") in head.headers
+        body = _Body(self, connection, is_chunked=is_chunked)
+        return httpx2.Response(head.status_code, headers=list(head.headers.raw_items()), stream=body)
 
     def keep(self, connection: "_Connection") -> None:
         """Take back a connection whose response was read, for another request if it can serve one."""
@@ -85,16 +90,16 @@ class Wire(httpx2.AsyncBaseTransport):
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: a request, then what comes of its response."""
+    """One connection: a request, then what comes of its response. is_read: whether all of that was read."""
 
     _transport: asyncio.Transport
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, MOST_HEAD_BYTES)
         self._unread = bytearray()
-        self._has_come = asyncio.Event()
+        self._reader: asyncio.Future[None] | None = None
         self._error: Exception | None = None
-        self.is_closed = False
+        self.is_closed = self.is_read = False
 
     @property
     def is_silent(self) -> bool:
@@ -107,13 +112,13 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unread += data
-        self._has_come.set()
+        self._wake()
         if len(self._unread) > MOST_UNREAD_BYTES:
             self._transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._error, self.is_closed = exc, True
-        self._has_come.set()
+        self._wake()
 
     def send(self, request: httpx2.Request) -> None:
         """Write a whole request, whose content was read."""
@@ -133,13 +138,29 @@ class _Connection(asyncio.Protocol):
         """Return the head of the response; those that only announce it are passed over."""
         while not isinstance(event := self._next(), h11.Response):
             if event is h11.NEED_DATA:
-                await self._receive()
+                await self._wait()
+                end = self._unread.find(b"\r\n\r\n") + 4  # the content is read apart
+                self._give(end if end > 3 else len(self._unread))
             elif not isinstance(event, h11.InformationalResponse):
                 raise httpx2.RemoteProtocolError("the server closed the connection without an answer")
         return event
 
-    async def content(self) -> AsyncIterator[bytes]:
+    async def content(self, *, is_chunked: bool) -> AsyncIterator[bytes]:
         """Yield the content of the response, all that has come at once, to its end."""
+        if is_chunked and not self._http.trailing_data[0]:
+            chunks = Chunks()
+            while not chunks.is_over:
+                try:
+                    part = chunks.take(self._unread)
+                except ServerFailed as error:
+                    raise httpx2.RemoteProtocolError(str(error)) from None
+                if part:
+                    yield part
+                elif not chunks.is_over:
+                    await self._wait()
+                    if self.is_closed and not self._unread:
+                        raise httpx2.RemoteProtocolError("the server closed the connection within the answer")
+            self._http.receive_data(b"0\r\n\r\n")  # its end is all that the parser is told of the content
         while True:
             parts = []
             while isinstance(event := self._next(), h11.Data):
@@ -147,8 +168,10 @@ class _Connection(asyncio.Protocol):
             if parts:
                 yield b"".join(parts)
             if event is not h11.NEED_DATA:
+                self.is_read = True
                 return
-            await self._receive()
+            await self._wait()
+            self._give(len(self._unread))
 
     def begins_anew(self) -> bool:
         """Make ready for another request; return False where the connection cannot serve one."""
@@ -156,6 +179,7 @@ class _Connection(asyncio.Protocol):
         if not is_done or not self.is_silent or self._http.trailing_data[0]:
             return False
         self._http.start_next_cycle()
+        self.is_read = False
         return True
 
     def close(self) -> None:
@@ -168,32 +192,37 @@ class _Connection(asyncio.Protocol):
         except h11.RemoteProtocolError as error:
             raise httpx2.RemoteProtocolError(str(error)) from None
 
-    async def _receive(self) -> None:
-        """Wait for more, and give it to the parser."""
-        while not self._unread and not self.is_closed:
-            self._has_come.clear()
-            await self._has_come.wait()
+    async def _wait(self) -> None:
+        """Wait until something is unread, or the connection is closed."""
+        self._transport.resume_reading()
+        if not self._unread and not self.is_closed:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
         if self._error is not None and not self._unread:
             raise httpx2.ReadError(str(self._error)) from None
-        self._http.receive_data(bytes(self._unread))
-        self._unread.clear()
-        self._transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def _give(self, num_bytes: int) -> None:
+        """Give what is unread to the parser; nothing is the end of the connection."""
+        self._http.receive_data(bytes(self._unread[:num_bytes]))
+        del self._unread[:num_bytes]
 
 
 class _Body(httpx2.AsyncByteStream):
     """The content of a response, whose connection is kept once all of it was read."""
 
-    def __init__(self, wire: Wire, connection: _Connection) -> None:
-        self._wire, self._connection, self._is_read = wire, connection, False
+    def __init__(self, wire: Wire, connection: _Connection, *, is_chunked: bool) -> None:
+        self._wire, self._connection, self._is_chunked = wire, connection, is_chunked
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for part in self._connection.content():
-            yield part
-        self._is_read = True
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._connection.content(is_chunked=self._is_chunked)
 
     async def aclose(self) -> None:
         """Keep the connection, or close it where content is left."""
-        if self._is_read:
+        if self._connection.is_read:
             self._wire.keep(self._connection)
         else:
             self._connection.close()

@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -159,6 +160,21 @@ def test_a_server_that_falls_silent_fails_its_job(monkeypatch: pytest.MonkeyPatc
         left.wait(30)
 
     error = failure(silent)
+    left.set()
+    assert isinstance(error, ServerFailed) and "did not send the next token within 0.05 s" in str(error)
+
+
+def test_a_server_that_sends_nothing_but_comments_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "NEXT_WITHIN_S", 0.05)
+    left = threading.Event()
+
+    def commenting(request: Request) -> None:
+        request.events(chunk(" a"), cut=True)
+        with suppress(OSError):
+            while not left.wait(0.005):
+                request.wfile.write(b":\n\n")
+
+    error = failure(commenting)
     left.set()
     assert isinstance(error, ServerFailed) and "did not send the next token within 0.05 s" in str(error)
 

@@ -1,0 +1,58 @@
+"""Chunks: the content of a response in chunks, read as it comes: cheaper than by a parser of all of HTTP."""
+
+import re
+
+from engine.errors import ServerFailed
+
+MOST_LINE_BYTES = 4 << 10
+"""Of a chunk's size with its extensions, and of one trailer."""
+MOST_TRAILERS = 100
+_SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;[^\n]*)?")
+_LINE_END = b"\r\n"
+
+
+class Chunks:
+    """Content in chunks, as RFC 9112 has them. is_over: whether the last one has come, with its trailers."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._left = 0
+        self._num_trailers = -1
+        self._is_at_end = False
+
+    def take(self, came: bytearray) -> bytes:
+        """Remove from what came all that belongs to this content, and return the content in it.
+
+        Raises ServerFailed for what is no chunk.
+        """
+        parts = []
+        while came and not self.is_over:
+            if self._left:
+                parts.append(part := bytes(came[: self._left]))
+                self._left -= len(part)
+                self._is_at_end = True
+            else:
+                end = came.find(_LINE_END, 0, MOST_LINE_BYTES)
+                if end < 0:
+                    if len(came) >= MOST_LINE_BYTES:
+                        raise ServerFailed(f"the size of a chunk has more than {MOST_LINE_BYTES:,} bytes")
+                    break
+                self._read(part := bytes(came[: end + 2]))
+            del came[: len(part)]
+        return b"".join(parts)
+
+    def _read(self, line: bytes) -> None:
+        """Read a line: the end of a chunk, the size of the next one, or a trailer, which is passed over."""
+        if self._is_at_end:
+            self._is_at_end = False
+            if line != _LINE_END:
+                raise ServerFailed("a chunk is longer than its size")
+        elif self._num_trailers >= 0:
+            self.is_over, self._num_trailers = line == _LINE_END, self._num_trailers + 1
+            if self._num_trailers > MOST_TRAILERS:
+                raise ServerFailed(f"the content has more than {MOST_TRAILERS} trailers")
+        elif (size := _SIZE.fullmatch(line, 0, len(line) - 2)) is None:
+            raise ServerFailed("a chunk has no size")
+        else:
+            self._left = int(size[1], 16)
+            self._num_trailers += not self._left
