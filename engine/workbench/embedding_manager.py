@@ -3,8 +3,9 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.planning.engines import known_engine
@@ -37,6 +38,13 @@ TOO_SLOW = "the engine answers too slowly. Check that it responds, then try agai
 _Key = tuple[tuple[str, ...], EmbedSpec, bool, str]
 
 
+class _Connecting(NamedTuple):
+    """A connection to an external engine that is not yet there."""
+
+    spec: EmbedSpec
+    limit: LoadTimeout
+
+
 class Embedded:
     """Texts with their vectors of length 1 and their projection onto a map.
 
@@ -62,7 +70,7 @@ class EmbeddingManager:
         self._tasks: dict[_Key, Task[Embedded]] = {}
         self._asked_at, self._num_computed = -math.inf, 0
         self._is_closed = False
-        self._connecting: LoadTimeout | None = None
+        self._connecting: _Connecting | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -82,9 +90,9 @@ class EmbeddingManager:
         return None if pool is None or pool.spec.engine else pool.spec
 
     def is_free_for(self, spec: EmbedSpec) -> bool:
-        """Return True where this model is open, or no other model was used in the last QUIET_S seconds."""
-        pool = self._pool
-        return pool is None or pool.spec == spec or self.quiet_s > QUIET_S
+        """Return True where this model is open or being connected, or no other one was used in the last QUIET_S."""
+        in_use = self._connecting or self._pool
+        return in_use is None or in_use.spec == spec or self.quiet_s > QUIET_S
 
     @property
     def quiet_s(self) -> float:
@@ -94,8 +102,8 @@ class EmbeddingManager:
     def embed(self, texts: tuple[str, ...], spec: EmbedSpec | None = None, *, is_query: bool = False) -> Task[Embedded]:
         """Embed texts in the background; a repeated request for the same texts returns the same task.
 
-        A spec other than the last opens another pool, and jobs of the old one end with PoolClosed. Raises ConfigError
-        while a measurement is running, and PoolClosed after close().
+        A spec other than the last opens another pool; jobs of the old one, and a connection to an engine that is not
+        yet there, end with PoolClosed. Raises ConfigError while a measurement is running, and PoolClosed after close().
         """
         spec = spec or EmbedSpec()
         key = (texts, spec, is_query, _url(spec))
@@ -142,10 +150,15 @@ class EmbeddingManager:
     def _vectors(
         self, texts: Sequence[Text], spec: EmbedSpec, is_unwanted: Callable[[], bool], *, has_prefix: bool = True
     ) -> tuple[EmbedResult, int | None] | None:
-        with self._opening:
+        def check() -> None:
             if self._is_closed or is_unwanted():
-                return None
-            pool = self._open(spec)
+                raise Stopped("These texts are no longer wanted.")
+
+        try:
+            with self._turn(check):
+                pool = self._open(spec)
+        except Stopped:
+            return None
         try:
             job = pool.submit(texts, has_prefix=has_prefix)
             while not is_unwanted():
@@ -167,8 +180,7 @@ class EmbeddingManager:
 
         A connection to an external engine that is not yet there is given up.
         """
-        self._end_connecting()
-        with self._opening:
+        with self._turn(lambda: self._end_connecting(RELEASED)):
             self._let_go()
 
     def close(self) -> None:
@@ -178,11 +190,14 @@ class EmbeddingManager:
         self.release()
 
     def _embed(self, task: Task[Embedded], texts: tuple[str, ...], spec: EmbedSpec, is_query: bool) -> Embedded:
+        def check() -> None:
+            task.check()
+            self._end_connecting(REPLACED, unless=spec)
+
         task.update(doing=CONNECTING if spec.engine else LOADING)
         pool: Embedder | None = None
         try:
-            with self._opening:
-                task.check()
+            with self._turn(check):
                 if self._is_closed:
                     raise PoolClosed("The workbench was closed before these texts were embedded.")
                 pool = self._open(spec, task.on_stop)
@@ -203,13 +218,14 @@ class EmbeddingManager:
     ) -> Embedder:
         """Return the open pool, or open one; on_opening: called with a function that ends that from any thread."""
         url = _url(spec)  # another engine may have been given the name of the one that is connected
-        if self._pool is None or self._pool.spec != spec or self._pool_url != url:
+        pool = self._pool
+        if pool is None or pool.spec != spec or self._pool_url != url:
             if not spec.engine:
                 find_model(spec.model)  # raises for an unknown model before the open one is closed
             self._let_go(REPLACED)
             self._pool_url = url
-            self._pool = self._connected(spec, on_opening) if spec.engine else open_embedder(spec)
-        return self._pool
+            pool = self._pool = self._connected(spec, on_opening) if spec.engine else open_embedder(spec)
+        return pool
 
     def _connected(self, spec: EmbedSpec, on_opening: Callable[[Callable[[], object]], object]) -> Embedder:
         """Connect to an external engine, which may never answer. Raises BenchTimeout, and PoolClosed where it ends."""
@@ -217,7 +233,7 @@ class EmbeddingManager:
         with self._lock:
             if self._is_closed:
                 raise PoolClosed("The workbench has been closed: start it again.")
-            self._connecting = connecting
+            self._connecting = _Connecting(spec, connecting)
         on_opening(connecting.stop)
         try:
             with connecting:
@@ -231,20 +247,37 @@ class EmbeddingManager:
                 self._connecting = None
         return opened[0]
 
-    def _end_connecting(self) -> None:
+    @contextmanager
+    def _turn(self, check: Callable[[], object]) -> Iterator[None]:
+        """Let nobody else open or close a model inside the block; `check` is called often until that is so."""
+        check()
+        while not self._opening.acquire(timeout=POLL_S):
+            check()
+        try:
+            check()
+            yield
+        finally:
+            self._opening.release()
+
+    def _end_connecting(self, reason: str, unless: EmbedSpec | None = None) -> None:
+        """End the connection to an engine that is not yet there, unless it is for this spec and where it is now."""
         with self._lock:
-            connecting = self._connecting
-        if connecting is not None:
-            connecting.stop()
+            connecting, url = self._connecting, self._pool_url
+        if connecting is not None and (connecting.spec != unless or _url(connecting.spec) != url):
+            connecting.limit.stop(reason)
 
     def _drop(self, pool: Embedder | None) -> None:
-        """Release a closed pool, unless another has replaced it."""
-        with self._opening:
-            if self._pool is pool:
-                self._let_go()
+        """Forget a closed pool, unless another has replaced it."""
+        with self._lock:
+            is_mine = pool is not None and self._pool is pool
+            if is_mine:
+                self._pool = None
+        if is_mine and pool is not None:
+            pool.close()
 
     def _let_go(self, reason: str = RELEASED) -> None:
-        pool, self._pool = self._pool, None
+        with self._lock:
+            pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(reason)
 

@@ -55,9 +55,9 @@ class LoadTimeout:
         if is_over:
             end()
 
-    def stop(self) -> None:
-        """End the load, now or as soon as it begins."""
-        self._give_up(PoolClosed("the run was stopped while a model was loading"))
+    def stop(self, reason: str = "the run was stopped while a model was loading") -> None:
+        """End the load, now or as soon as it begins; PoolClosed has this reason."""
+        self._give_up(PoolClosed(reason))
 
     def _time_out(self) -> None:
         self._give_up(BenchTimeout(f"the model did not load within {self._timeout_s:,.0f} s: {self._hint}"))

@@ -132,6 +132,34 @@ def test_a_silent_engine_is_given_up(way: str, silent_engine: threading.Event) -
     manager.close()
 
 
+def test_nobody_waits_for_a_silent_engine_of_others(silent_engine: threading.Event) -> None:
+    manager, here = EmbeddingManager(), EmbedSpec()
+    before = manager.embed(tuple(f"{number} " + "a longer text " * 60 for number in range(400)))
+    while not manager.is_open:
+        assert not before.wait(0.01)
+    silent = manager.embed(("a",), EmbedSpec(backend="external:desk"))
+    assert silent_engine.wait(60)
+    assert before.wait(60) and isinstance(before.error, PoolClosed) and silent.is_running
+    assert not manager.is_free_for(here) and manager.is_free_for(EmbedSpec(backend="external:desk"))
+    unwanted = iter([False])
+    assert manager.read(("a",), here, lambda: next(unwanted, True)) is None and silent.is_running
+    assert found(manager.embed(("a",), here)).vectors.shape == (1, 384)
+    assert silent.wait(60) and isinstance(silent.error, PoolClosed) and "another embedding model" in str(silent.error)
+    manager.close()
+
+
+def test_a_silent_engine_that_is_named_anew_is_given_up(silent_engine: threading.Event, home: Path) -> None:
+    manager, spec = EmbeddingManager(), EmbedSpec(backend="external:desk")
+    silent = manager.embed(("a",), spec)
+    assert silent_engine.wait(60)
+    remove_known(home, "desk")
+    with fake_server({PATH: answer}) as (address, _):
+        add_known(home, KnownEngine(name="desk", url=address))
+        found(manager.embed(("a",), spec))
+        assert silent.wait(60) and isinstance(silent.error, PoolClosed)
+        manager.close()
+
+
 def test_a_silent_engine_has_so_long_to_answer(silent_engine: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedding_manager, "CONNECTS_WITHIN_S", 0.05)
     manager = EmbeddingManager()
