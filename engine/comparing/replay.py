@@ -23,12 +23,20 @@ class Stretch(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """First token that differs, by its position from 0; `replayed` is None where the replay ended before it."""
+    """First token that differs, by its position from 0; `replayed` is None where the replay ended before it.
+
+    vocabularies: of the recorded and of the replayed tokens; that of a server has only those that it has sent.
+    """
 
     position: int
-    vocabulary: Vocabulary
+    vocabularies: tuple[Vocabulary, Vocabulary]
     recorded: TokenStep
     replayed: TokenStep | None
+
+    def text(self, token: int) -> str:
+        """Return a token of either distribution as shown in a list."""
+        is_recorded = token == self.recorded.id or any(token == other for other, _ in _candidates(self.recorded))
+        return self.vocabularies[not is_recorded].text(token)
 
     @property
     def logprobs(self) -> list[tuple[int, float | None, float | None]]:
@@ -106,7 +114,8 @@ def compared(
             largest, largest_at = change, at
         if start + same < stop:
             replayed_step = table[same] if same < len(table) else None
-            difference = Difference(start + same, recorded.vocabulary, recorded[start + same], replayed_step)
+            vocabularies = recorded.vocabulary, table.vocabulary
+            difference = Difference(start + same, vocabularies, recorded[start + same], replayed_step)
             break
     return Replay(
         num_tokens=sum(stop - start for start, stop in wanted),
@@ -133,10 +142,10 @@ def _largest_change(recorded: StepTable, table: StepTable, start: int, num: int)
 
 
 def _told(found: Difference) -> str:
-    text = quoted(found.vocabulary.text(found.recorded.id))
+    text = quoted(found.text(found.recorded.id))
     if found.replayed is None:
         return f"Ends after {counted(found.position, 'token')}; the recorded answer continues with {text}."
-    other = quoted(found.vocabulary.text(found.replayed.id))
+    other = quoted(found.text(found.replayed.id))
     return f"Differs first at token {found.position + 1:,}: {other} instead of {text}."
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from engine.backends.managed_programs import MANAGED
 from engine.errors import ModelError
 from engine.history import ModelIdentity, TrialRecord
 from engine.models.details import readable
@@ -12,14 +13,19 @@ from engine.models.library import read_library
 from engine.models.reading import read_model
 
 
-def file_of(trial: TrialRecord, given: Path | None = None) -> ModelFile:
+def is_managed(trial: TrialRecord) -> bool:
+    """Return whether a server answered that was started here for the trial's model."""
+    return trial.engine is not None and not trial.engine.url and trial.engine.name in MANAGED
+
+
+def file_of(trial: TrialRecord, given: Path | None = None, *, may_be_managed: bool = False) -> ModelFile:
     """Return the file of a trial's model, unchanged since; reads a whole file the first time it is seen.
 
     given: where it is now; None: where it was, else in the library. Raises ModelError where it is missing or has
-    changed, and for a trial of an external engine.
+    changed, and for a trial of an external engine, but one that was started here where may_be_managed.
     """
     model = trial.model
-    if trial.engine is not None:
+    if trial.engine is not None and not (may_be_managed and is_managed(trial)):
         raise ModelError(
             f"This trial was answered by {readable(trial.engine.name)}, an external engine, so there is no model file "
             "to run again."

@@ -9,9 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.backends.connecting import start_managed
+from engine.backends.dialects import gives_ids
+from engine.backends.managed_programs import ManagedServer
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
 from engine.comparing.replay import Replay, Stretch, compared, drawn
-from engine.errors import ConfigError
+from engine.errors import ConfigError, ModelError
 from engine.history import TrialRecord
 from engine.history.trials import versions
 from engine.machine.cores import num_cores
@@ -25,7 +28,7 @@ from engine.tasks import LEAST_SHARE, Task, TaskRunner
 from engine.units import counted
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_manager import ModelManager
-from engine.workbench.recorded_models import file_of
+from engine.workbench.recorded_models import file_of, is_managed
 from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Trial
 
@@ -65,7 +68,13 @@ class ReplayTask(Task[Replayed]):
 
     def _replay(self) -> Replayed:
         self.update(doing="Checking the model file", left_s=None)
-        file = file_of(self.trial, self._model)
+        engine = self.trial.engine
+        if engine is not None and is_managed(self.trial) and not gives_ids(engine.dialect):
+            raise ModelError(
+                f"This trial was answered by {engine.name}, which takes and returns no token ids: whether its tokens "
+                "are the same again cannot be told. Run it again to compare the texts."
+            )
+        file = file_of(self.trial, self._model, may_be_managed=True)
         with self._engine(file) as engine:
             replay = self._run(engine)
         return Replayed(replay, file.path, tuple(_remarks(self.trial)))
@@ -74,17 +83,29 @@ class ReplayTask(Task[Replayed]):
     def _engine(self, file: ModelFile) -> Iterator[Engine]:
         """Provide the loaded engine if it computes as the trial's did, else one that is closed at the end."""
         loaded, wanted = self._loaded(), self._spec()
-        if loaded is not None and loaded[1] == self.trial.model.hash and _computes_alike(loaded[0], wanted):
+        if loaded is not None and loaded[1] == self.trial.model.hash and self._is_alike(loaded[0], wanted):
             yield loaded[0]
             return
         with LoadTimeout(patience_s(file.size)) as timeout:
             self.on_stop(timeout.stop)
-            engine = self._open_engine(
-                str(file.path), wanted, on_opening=timeout.begins,
-                on_progress=lambda share: self.report(0.0, f"Loading {file.path.name}, {share:.0%}", None),
-            )  # fmt: skip
+            engine = self._opened(file, wanted, timeout)
         with engine:
             yield engine
+
+    def _opened(self, file: ModelFile, wanted: PoolSpec, timeout: LoadTimeout) -> Engine:
+        """Open what answered the trial: a pool, or a server that was started here."""
+        if is_managed(self.trial):
+            self.update(doing=f"Starting llama-server with {file.path.name}", left_s=None)
+            return start_managed(ManagedServer("llama-server", file.path, wanted), timeout.begins)
+        return self._open_engine(
+            str(file.path), wanted, on_opening=timeout.begins,
+            on_progress=lambda share: self.report(0.0, f"Loading {file.path.name}, {share:.0%}", None),
+        )  # fmt: skip
+
+    def _is_alike(self, loaded: Engine, wanted: PoolSpec) -> bool:
+        """Return whether the loaded engine is of the trial's kind, a pool or a server, and computes as it did."""
+        can = loaded.capabilities
+        return can.has_ids and can.is_exact is not is_managed(self.trial) and _computes_alike(loaded, wanted)
 
     def _spec(self) -> PoolSpec:
         """Return parameters for one sequence that computes as the trial's did, with the threads of most tokens."""
@@ -185,7 +206,7 @@ def _remarks(trial: TrialRecord) -> Iterator[str]:
             f"Recorded with {counted(completion.timings.num_cached, 'token')} of a cached prefix, which moves logits; "
             "the replay computes all tokens."
         )
-    now = versions(trial.pool)
+    now = versions(trial.pool, trial.engine)
     for name, version in trial.versions.items():
         if name != "logitbench" and now.get(name, version) != version:
             yield f"Recorded with {name} {version}, replayed with {now[name]}."

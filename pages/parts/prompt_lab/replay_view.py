@@ -78,7 +78,7 @@ def frame(found: Difference) -> pd.DataFrame:
         drawn.setdefault(found.replayed.id, []).append(REPLAYED)
     return pd.DataFrame(
         {
-            "candidate": [token_text(found.vocabulary.text(token)) for token, _, _ in rows],
+            "candidate": [token_text(found.text(token)) for token, _, _ in rows],
             **number_columns.scaled("p recorded", "", [_p(recorded) for _, recorded, _ in rows]),
             **number_columns.scaled("p replayed", "", [_p(replayed) for _, _, replayed in rows]),
             PLACE: [" and ".join(drawn.get(token, [])) for token, _, _ in rows],

@@ -9,15 +9,16 @@ import psutil
 import pytest
 
 from engine.backends.managed import ManagedEngine
-from engine.backends.managed_programs import ManagedServer
+from engine.backends.managed_programs import ManagedServer, managed_missing
 from engine.comparing.arms import Arm, ComparisonPlan
 from engine.errors import ModelError, PoolClosed
-from engine.history import EngineIdentity
+from engine.history import EngineIdentity, TrialRecord
 from engine.models.identity import model_hash
 from engine.settings import Settings
 from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench, model_manager
-from engine.workbench.trials import Draft
+from engine.workbench.replays import ReplayTask
+from engine.workbench.trials import Draft, Trial
 from tests.processes import children_with
 from tests.waiting import until
 
@@ -56,6 +57,50 @@ def test_a_trial_is_answered_by_it_and_ejecting_ends_it(bench: Workbench, story_
     with pytest.raises(PoolClosed):
         last.job.result(60)
     assert not psutil.pid_exists(engine.pids[0])
+
+
+def answered(bench: Workbench, server: ManagedServer) -> tuple[Trial, TrialRecord]:
+    """Start a server and run a trial on it; give the trial and its record."""
+    bench.model_manager.connect(server)
+    until(lambda: not bench.model.is_loading)
+    draft = Draft("Once upon a time", sampling=Sampling(seed=7), request=Request(max_tokens=24, top_k=10))
+    trial = bench.trials.submit(draft)
+    trial.job.result(60)
+    until(lambda: trial.is_stored)
+    assert bench.history is not None
+    found = bench.history.trial(trial.id)
+    assert found is not None
+    return trial, found
+
+
+@pytest.mark.skipif(bool(managed_missing("llama-server")), reason="llama-server is not built: run `make peers`")
+def test_a_trial_of_a_llama_server_is_replayed(bench: Workbench, story_model: Path) -> None:
+    trial, record = answered(bench, ManagedServer("llama-server", story_model, replace(SPEC, parallel=2)))
+    task = bench.replays.start(trial)
+    assert task.wait(60)
+    assert task.result().replay.is_identical and task.result().replay.num_tokens == 24
+    bench.model_manager.eject()
+    before = set(children_with("llama-server"))
+    again = ReplayTask(record).start().result(60)
+    assert again.replay.is_identical and again.replay.largest is not None and again.replay.largest < 1e-3
+    assert again.model == story_model and set(children_with("llama-server")) <= before
+    other = replace(record, completion=replace(record.completion, seed=8))
+    found = ReplayTask(other).start().result(60).replay
+    assert found.difference is not None and found.difference.replayed is not None
+    place, token = found.difference.position, found.difference.replayed
+    assert found.num_same == place and token.id != record.completion.ids[place]
+    assert (
+        found.sentence.startswith(f"Differs first at token {place + 1}: ")
+        and found.difference.text(token.id) == token.text
+    )
+    assert all(found.difference.text(id) for id, _, _ in found.difference.logprobs)
+
+
+def test_a_trial_of_a_server_without_token_ids_says_why_it_is_not_replayed(bench: Workbench, story_model: Path) -> None:
+    trial, _ = answered(bench, ManagedServer("llama_cpp.server", story_model, SPEC))
+    task = bench.replays.start(trial)
+    assert task.wait(60) and isinstance(task.error, ModelError)
+    assert "llama_cpp.server, which takes and returns no token ids" in str(task.error)
 
 
 def test_it_is_compared_with_a_pool_and_started_again_afterwards(bench: Workbench, story_model: Path) -> None:
