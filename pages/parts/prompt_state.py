@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import streamlit as st
 
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, PoolClosed
 from engine.history import TrialLabel
 from engine.specs import Request, Sampling
-from engine.workbench import Workbench
+from engine.workbench import Workbench, current
 from engine.workbench.trials import Draft, Message, Trial
 from pages.parts import sampling_editor
 from pages.parts.chat import state as chat
@@ -168,10 +168,15 @@ def unless_edited(trial: Trial | None) -> Trial | None:
 
 
 def problem() -> EngineError | None:
-    """Return why the parameters on the screen cannot be run; None if they can."""
+    """Return why the parameters on the screen cannot be run, here or by the loaded engine; None if they can."""
+    engine = current().model.engine
     try:
-        sampling_editor.read_sampling()
+        sampling = sampling_editor.read_sampling()
         sampling_editor.read_request()
+        if engine is not None:
+            sampling_editor.check_taken(sampling, engine)
+    except PoolClosed:  # it is being replaced
+        return None
     except EngineError as error:
         return error
     return None

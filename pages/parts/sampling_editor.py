@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from engine.errors import ConfigError
+from engine.protocol import Engine
 from engine.specs import DEFAULT_SAMPLERS, Request, Sampling
 from engine.vocabulary import Vocabulary
 from pages.parts import constraints_editor
@@ -291,6 +292,12 @@ def read_sampling(prefix: str = PREFIX) -> Sampling:
             samplers=tuple(state[prefix + "samplers"]),
             dry_sequence_breakers=_strings(state[prefix + "breakers"]),
         )
+
+
+def check_taken(sampling: Sampling, engine: Engine) -> None:
+    """Raise SettingError for a parameter that an engine does not take; constraints are checked in their own tab."""
+    with in_labels(SAMPLING_LABELS):
+        engine.check_sampling(replace(sampling, grammar="", json_schema=""))
 
 
 def read_request(prefix: str = PREFIX) -> Request:

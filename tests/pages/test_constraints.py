@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from engine.backends.managed_programs import ManagedServer
 from engine.models import embedded_model
 from engine.models.synthetic import write_synthetic
-from engine.specs import Request, Sampling
+from engine.specs import PoolSpec, Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
 from pages.parts.constraints_editor import EXAMPLES, GRAMMAR, NONE, SCHEMA
@@ -115,6 +116,30 @@ def test_a_text_that_is_no_constraint_is_told_under_its_field_and_never_runs(
     assert len(errors(at)) == 2
     with_text(at, kind, '{"enum": ["a"]}' if kind == SCHEMA else 'root ::= "a"')
     assert errors(at) == []
+
+
+@pytest.mark.slow
+def test_what_a_server_does_not_take_is_told_before_the_run(bench: Workbench) -> None:
+    spec = PoolSpec(parallel=1, n_ctx=256, threads=1)
+    bench.model_manager.connect(ManagedServer("llama_cpp.server", embedded_model(), spec))
+    try:
+        until(lambda: not bench.model.is_loading, "the server does not start")
+        engine, _ = bench.model.loaded()
+        at = lab(bench)
+        assert errors(at) == []
+        at.number_input(key="lab_mirostat").set_value(2).run()
+        (told,) = errors(at)
+        assert plain("Mirostat = 2: llama_cpp.server does not take it") in told
+        before = address(at)
+        press(at, "do_run")
+        assert address(at) == before and not engine.num_open
+        at.number_input(key="lab_mirostat").set_value(0).run()
+        in_tab, short = errors(with_text(at, GRAMMAR, 'root ::= "a"'))
+        assert "does not take them" in in_tab and plain("llama_cpp.server") in in_tab
+        assert "see Constraints under More" in short
+    finally:
+        bench.load_default()
+        wait_for_model(bench)
 
 
 @pytest.mark.parametrize("number", range(len(EXAMPLES)))
