@@ -62,7 +62,7 @@ class Job(Future[Completion]):
         self.steps = StepTable(vocabulary, request.top_k, stages=stages, watched=request.watched)
         self.prompt_steps = self._new_prompt_steps()
         self.prompt_ids: tuple[int, ...] | None = None
-        self.num_cached = 0
+        self.num_cached, self.node = 0, ""
         self._num_prompt: int | None = None
         self._num_generated = 0
         self.seed: int | None = sampling.seed
@@ -245,14 +245,15 @@ class Job(Future[Completion]):
     # events from the engine, always delivered by one thread
 
     def on_started(
-        self, prompt_ids: Sequence[int], *, num_cached: int, seed: int, queue_s: float, load_s: float
+        self, prompt_ids: Sequence[int], *, num_cached: int, seed: int, queue_s: float, load_s: float, node: str = ""
     ) -> None:
         """Handle the job leaving the queue; this happens twice if its first worker died.
 
         num_cached: prompt ids found in a KV cache; queue_s: seconds in the queue; load_s: seconds of the model's load.
+        node: where its worker runs in a cluster, empty for this machine.
         """
         self.prompt_steps = self._new_prompt_steps()
-        self.num_cached, self.seed = num_cached, seed
+        self.num_cached, self.seed, self.node = num_cached, seed, node
         self._queue_s, self._load_s = queue_s, load_s
         known = prompt_ids[:1] if self.request.prompt_logprobs else prompt_ids
         records = np.zeros(len(known), RECORD)

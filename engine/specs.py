@@ -29,7 +29,7 @@ DEFAULT_SAMPLERS: Samplers = (
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 LANES: tuple[Lane, ...] = get_args(Lane)
 DTYPES: tuple[DType, ...] = get_args(DType)
-MAX_CLIENT_CHARACTERS = 200
+MAX_CLIENT_CHARACTERS = MAX_NODE_CHARACTERS = 200
 MAX_SEQUENCES = 256
 UNKNOWN_CTX = 1 << 24
 """n_ctx of an external engine that does not report how many tokens a sequence holds; no known context is as large."""

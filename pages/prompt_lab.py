@@ -275,6 +275,8 @@ def _after(bench: Workbench, trial: Trial) -> None:
 def _facts(bench: Workbench, trial: Trial) -> list[str]:
     """Return what is worth knowing of an ended trial, in words."""
     facts = [] if trial.engine is None else [f"answered by {plain(trial.engine.name)}"]
+    if trial.node:
+        facts.append(f"answered on node {plain(trial.node)}")
     prompt = perplexity(trial.prompt_steps)
     if prompt is not None:
         facts.append(f"prompt perplexity {prompt:,.1f}")

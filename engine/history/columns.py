@@ -59,6 +59,7 @@ def trial_row(trial: TrialRecord) -> dict[str, Any]:
         "unknown_fields": list(trial.unknown_fields) or None,
         **_engine_columns(trial.engine),
         "client": trial.client or None,
+        "node": trial.node or None,
         "beams": beams_to_json(trial.beams),
     }
 
@@ -93,6 +94,7 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
         unknown_fields=tuple(row["unknown_fields"] or ()),
         engine=_engine_of(row),
         client=row["client"] or "",
+        node=row["node"] or "",
         beams=beams_from_json(row["beams"], steps.vocabulary),
     )
 

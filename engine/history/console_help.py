@@ -50,6 +50,7 @@ COMMENTS: dict[tuple[str, str], str] = {
     ("trials", "engine"): "JSON: external engine that answered, NULL for a pool",
     ("trials", "logprobs_of"): "what its log-probabilities are of",
     ("trials", "client"): "who asked, for a call of the API",
+    ("trials", "node"): "node of a cluster whose worker answered, NULL for this machine",
     ("trials", "beams"): "JSON: beam search whose best sequence this is",
     ("steps", "is_prompt"): "prompt token, not a generated one",
     ("steps", "id"): "token id; its bytes are tokenizers.pieces[id + 1]",

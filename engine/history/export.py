@@ -79,6 +79,7 @@ def _trial(trial: TrialRecord) -> dict[str, Any]:
         "unknown_fields": trial.unknown_fields,
         "engine": trial.engine and {**vars(trial.engine), "url": ""},
         "client": trial.client,
+        **({"node": trial.node} if trial.node else {}),
         **({} if trial.beams is None else {"beams": BeamPart.of(trial.beams)}),
         "completion": _object({**completion, **steps}),
         "tokenizer": trial.completion.steps.vocabulary.hash,

@@ -319,6 +319,11 @@ def beams(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("ALTER TABLE trials ADD COLUMN beams VARCHAR")
 
 
+def nodes(connection: duckdb.DuckDBPyConnection) -> None:
+    """Add the node of a cluster whose worker answered a trial; NULL for this machine and for what stands elsewhere."""
+    connection.execute("ALTER TABLE trials ADD COLUMN node VARCHAR")
+
+
 MIGRATIONS: list[Migration] = [
     trials,
     runs,
@@ -332,6 +337,7 @@ MIGRATIONS: list[Migration] = [
     saved,
     engines,
     beams,
+    nodes,
 ]
 
 

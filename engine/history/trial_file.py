@@ -160,6 +160,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
     unknown_fields: tuple[str, ...] = ()
     engine: EnginePart | None = None
     client: str = ""
+    node: str = ""
     beams: BeamPart | None = None
 
     @classmethod
@@ -187,6 +188,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
             unknown_fields=trial.unknown_fields,
             engine=EnginePart.of(trial.engine),
             client=trial.client,
+            node=trial.node,
             beams=BeamPart.of(trial.beams),
             **further,
         )
@@ -224,6 +226,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
             unknown_fields=self.unknown_fields,
             engine=None if self.engine is None else self.engine.read(),
             client=self.client,
+            node=self.node,
             beams=None if self.beams is None else self.beams.read(steps.vocabulary),
         )
 

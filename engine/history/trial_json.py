@@ -120,6 +120,7 @@ class _Trial(Part, frozen=True, kw_only=True):
     tokenizer: str
     engine: EnginePart | None = None
     client: str = ""
+    node: str = ""
     beams: BeamPart | None = None
 
     def read(self, tokenizers: dict[str, Vocabulary]) -> TrialRecord:

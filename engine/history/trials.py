@@ -15,7 +15,7 @@ from engine.errors import ConfigError
 from engine.history.checks import checked_time
 from engine.protocol import LogprobsOf
 from engine.results import Completion
-from engine.specs import MAX_CLIENT_CHARACTERS, PoolSpec, Request, Sampling
+from engine.specs import MAX_CLIENT_CHARACTERS, MAX_NODE_CHARACTERS, PoolSpec, Request, Sampling
 from engine.step_parts import INSPECTED
 from engine.validation import plain_text
 
@@ -84,7 +84,8 @@ class TrialRecord:
     id is a UUIDv7 as text, created_at has a time zone. messages are empty in completion mode. parent: the trial that
     this one continues or regenerates, or whose chat it takes further or changes. label: see TrialLabel. unknown_fields:
     names of the fields of an API call that were ignored. engine: the external engine that answered, None for a pool.
-    client: who asked, for a call of the API. beams: the beam search whose best sequence this is, None for other trials.
+    client: who asked, for a call of the API. node: of a cluster, whose worker answered. beams: the beam search
+    whose best sequence this is, None for other trials.
     Raises ConfigError when id or parent is not a UUID, or for a created_at that cannot be kept.
     """
 
@@ -103,6 +104,7 @@ class TrialRecord:
     unknown_fields: tuple[str, ...] = ()
     engine: EngineIdentity | None = None
     client: str = ""
+    node: str = ""
     beams: Beams | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +114,7 @@ class TrialRecord:
                 raise ConfigError(f"{name} = {value!r}: must be a UUID as text")
         checked_time(self.created_at)
         plain_text("client", self.client, MAX_CLIENT_CHARACTERS)
+        plain_text("node", self.node, MAX_NODE_CHARACTERS)
 
     @property
     def title(self) -> str:

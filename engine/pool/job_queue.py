@@ -199,6 +199,7 @@ class JobQueue:
                 seed=message.seed,
                 queue_s=message.queue_s,
                 load_s=worker.ready.load_s,
+                node=worker.node,
             )
 
     def on_ended(self, worker: WorkerProcess, message: m.Ended) -> None:

@@ -53,5 +53,6 @@ def record_of(trial: Trial) -> TrialRecord:
         unknown_fields=draft.unknown_fields,
         engine=trial.engine,
         client=trial.client,
+        node=trial.node,
         beams=trial.beams,
     )

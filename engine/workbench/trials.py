@@ -17,7 +17,7 @@ from engine.errors import EngineError
 from engine.history import EngineIdentity, ModelIdentity, TrialRecord
 from engine.jobs import Job
 from engine.results import Completion, Timings
-from engine.specs import UNKNOWN_CTX, PoolSpec, Request, Sampling
+from engine.specs import MAX_NODE_CHARACTERS, UNKNOWN_CTX, PoolSpec, Request, Sampling
 from engine.step_parts import StageColumns
 from engine.steps import StepTable
 from engine.workbench.endings import end_sentence, num_context, num_text_bytes
@@ -47,8 +47,9 @@ class Trial(ABC):
 
     `draft` has its inputs, `label` its origin ("" for a plain run, else step, continue, regenerate, turn, edit,
     score, beams, compared, log or recorded), `parent` the id of the trial that it derives from, `engine` the external
-    engine that answered, None for a pool of this machine, `client` who asked, for a call of the API, `beams` the beam
-    search whose best sequence it is, None for other trials; `mixture` in what nodes of its cluster differ.
+    engine that answered, None for a pool of this machine, `client` who asked, for a call of the API, `node` where in
+    a cluster it ended, empty for this machine, `beams` the beam search whose best sequence it is, None for others;
+    `mixture` in what nodes of its cluster differ.
     """
 
     id: str
@@ -59,7 +60,7 @@ class Trial(ABC):
     model: ModelIdentity
     pool: PoolSpec
     engine: EngineIdentity | None = None
-    client = ""
+    client = node = ""
     beams: Beams | None = None
     mixture: Mapping[str, str] = MappingProxyType({})
     has_neighbours = False
@@ -181,7 +182,7 @@ class StoredTrial(Trial):
         self.id, self.created_at = record.id, record.created_at
         self.label, self.parent = record.label, record.parent
         self.model, self.pool, self.engine = record.model, record.pool, record.engine
-        self.client, self.beams = record.client, record.beams
+        self.client, self.node, self.beams = record.client, record.node, record.beams
         self.draft = Draft(
             record.prompt, record.messages, record.sampling, record.request, unknown_fields=record.unknown_fields
         )
@@ -360,8 +361,9 @@ class LiveTrial(Trial):
         return {**super().status(), "decoded_at": self.created_at.timestamp() + float(elapsed)}
 
     def end(self) -> None:
-        """Record the current time as its end."""
+        """Record the current time as its end, and the node of its worker."""
         self._ended_at = time.monotonic()
+        self.node = "".join(filter(str.isprintable, self.job.node))[:MAX_NODE_CHARACTERS]
 
     @property
     def age_s(self) -> float:

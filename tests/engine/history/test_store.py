@@ -140,11 +140,11 @@ def test_all_parameters_come_back(history: History) -> None:
     sampling = Sampling(temperature=0, seed=3, samplers=("top_k",), grammar='root ::= "a"', dry_sequence_breakers=())
     trial = make_trial(sampling=sampling, request=Request(stop=("\n\n", "END"), top_k=8, generated=2), parent=uuid7())
     answering = EngineIdentity(NASTY, "http://localhost:8080", "llama-server", "after samplers")
-    trial = replace(trial, unknown_fields=(NASTY, "best_of"), engine=answering, client=NASTY)
+    trial = replace(trial, unknown_fields=(NASTY, "best_of"), engine=answering, client=NASTY, node=NASTY)
     found = kept(history, trial)
     names = (
         "sampling", "request", "pool", "model", "versions", "parent", "created_at", "label", "unknown_fields", "engine",
-        "client",
+        "client", "node",
     )  # fmt: skip
     assert {name: getattr(found, name) for name in names} == {name: getattr(trial, name) for name in names}
     assert found.completion.seed == trial.completion.seed
