@@ -21,6 +21,7 @@ def open_engine(
     cluster: str | ClusterSpec = "",
     on_progress: Callable[[float], object] | None = None,
     on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
+    on_step: Callable[[str], object] = lambda _doing: None,
 ) -> Engine:
     """Load `model` and return the engine that runs it; engine.Pool documents the parameters and the errors.
 
@@ -29,7 +30,10 @@ def open_engine(
     """
     if is_address(model):
         return open_known(known_at(model), spec.parallel, on_opening)
-    return Pool(model, build=build, cluster=cluster, on_progress=on_progress, on_opening=on_opening, **spec.to_dict())
+    return Pool(
+        model, build=build, cluster=cluster, on_progress=on_progress, on_opening=on_opening, on_step=on_step,
+        **spec.to_dict(),
+    )  # fmt: skip
 
 
 def open_embedder(

@@ -39,9 +39,15 @@ class Cluster:
     Use it as a context manager or call close().
     """
 
-    def __init__(self, address: str, on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None) -> None:
-        """Connect, and wait for an agent on every node.
+    def __init__(
+        self,
+        address: str,
+        on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
+        on_nodes: Callable[[int, int], object] = lambda _ready, _found: None,
+    ) -> None:
+        """Connect, and wait for an agent on every node; `on_nodes` is called with the numbers of those ready and found.
 
+        It must neither wait nor raise.
         Raises ConfigError without Ray, for an address that is none, for another version of Ray, and for a cluster
         beyond this machine without authentication; ServerFailed where nothing answers, or no node can be used;
         PoolClosed if it is closed meanwhile, by the function that `on_opening` gets.
@@ -61,9 +67,9 @@ class Cluster:
         self._listener: Listener | None = None
         on_opening(self.close)
         with opening(self):
-            self._open()
+            self._open(on_nodes)
 
-    def _open(self) -> None:
+    def _open(self, on_nodes: Callable[[int, int], object]) -> None:
         listing = self._list()
         check_exposed(listing.host, is_authenticated=listing.is_authenticated)
         with self._making:
@@ -71,8 +77,13 @@ class Cluster:
             self._listener = Listener(listing.host)
         threading.Thread(target=self._watch, name="logitbench-cluster", daemon=True).start()
         self._welcome(listing)
+
+        def are_all_there() -> bool:
+            on_nodes(len(self._nodes), len(listing.nodes))
+            return not self._starting or self._is_over.is_set()
+
         with self.changed:
-            self.changed.wait_for(lambda: not self._starting or self._is_over.is_set(), _AGENT_S)
+            self.changed.wait_for(are_all_there, _AGENT_S)
         failures = dict(self.failures)
         for name, reason in failures.items():
             _log.warning("node %s is not used: %s", name, reason)

@@ -1,7 +1,8 @@
 """A model on the nodes that run it: its path on each, which gets the files first where it lacks them."""
 
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from engine.cluster.file_sending import send_model
@@ -9,7 +10,7 @@ from engine.cluster.model_files import ModelOffer, Tell, model_offer
 from engine.cluster.remote_node import RemoteNode
 from engine.errors import EngineError
 from engine.models.gguf import ModelFile
-from engine.tasks import Stopped
+from engine.tasks import LEAST_SHARE, Progress, Stopped, TimeLeft
 
 _AT_ONCE = 8
 """Nodes that are sent files at the same time."""
@@ -24,22 +25,24 @@ class ModelOnNodes:
         self._offer: ModelOffer | None = None
         self._paths: dict[str, str] = {}
 
-    def send(self, nodes: Sequence[RemoteNode], tell: Callable[[float], object]) -> None:
-        """Have all nodes get what they lack. `tell` is called with the share done, 0 to 1; what it raises ends it.
+    def send(self, nodes: Sequence[RemoteNode], tell: Tell) -> None:
+        """Have all nodes get what they lack. `tell` is told of the node that lacks the most, with the time left of all.
 
         Raises the first error of `path_on`; the transfers to the other nodes end too, and go on from there next time.
         A node that is lost meanwhile is no error.
         """
-        self._offered(lambda _share, _doing: tell(0.0))
+        self._offered(lambda _share, doing: tell(0.0, doing))
         shares = dict.fromkeys((node.id for node in nodes), 0.0)
+        pace, began = TimeLeft(), time.monotonic()
+        doings = dict.fromkeys(shares, "")
         errors: list[BaseException] = []
 
         def send_one(node: RemoteNode) -> None:
-            def told(share: float, _doing: str) -> None:
+            def told(share: float, doing: str) -> None:
                 if errors:
                     raise Stopped("another transfer failed")
-                shares[node.id] = share
-                tell(sum(shares.values()) / len(shares))
+                shares[node.id], doings[node.id] = share, doing
+                tell(*_progress(shares, doings, pace, time.monotonic() - began))
 
             try:
                 self.path_on(node, told)
@@ -72,3 +75,16 @@ class ModelOnNodes:
         with self._lock:
             self._offer = self._offer or model_offer(self._model, tell)
             return self._offer
+
+
+def _progress(
+    shares: Mapping[str, float], doings: Mapping[str, str], pace: TimeLeft, elapsed_s: float
+) -> tuple[float, str]:
+    """Return the share done by all nodes, and what the one that lacks the most does, with the time left of all.
+
+    pace: reports of the time left so far, of one transfer to these nodes, in seconds since its beginning.
+    """
+    share, last = sum(shares.values()) / len(shares), min(shares, key=shares.__getitem__)
+    pace.report(elapsed_s * (1 - share) / share if share >= LEAST_SHARE else None, elapsed_s)
+    left = Progress(left_s=pace.at(elapsed_s), is_least=pace.is_least).left if shares[last] < 1 else ""
+    return share, " · ".join(part for part in (doings[last], left) if part)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from engine.cluster.cluster import Cluster, check_open, opening
 from engine.cluster.messages import WAITED_S
+from engine.cluster.model_files import Tell
 from engine.cluster.model_on_nodes import ModelOnNodes
 from engine.cluster.node_memory import check_fits_on
 from engine.cluster.remote_node import RemoteNode
@@ -21,6 +22,7 @@ from engine.pool.worker_link import WorkerLink
 from engine.process.channel import Channel
 from engine.protocol import NodeInfo
 from engine.specs import PoolSpec
+from engine.units import counted
 
 NO_NODE_S = 30.0
 """How long a pool without any worker waits for a node before it ends."""
@@ -44,7 +46,7 @@ class OnNodes:
         spec: PoolSpec,
         build: str,
         prefill_share: int,
-        on_sending: Callable[[float], object],
+        on_sending: Tell,
     ) -> None:
         """Decide the places, check versions and memory of the nodes, and send the files that they lack.
 
@@ -250,21 +252,26 @@ def on_nodes(
     spec: PoolSpec,
     build: str,
     prefill_share: int,
-    on_sending: Callable[[float], object],
+    on_sending: Tell,
     on_opening: Callable[[Callable[[], None]], object],
 ) -> OnNodes:
     """Connect to the cluster, decide the places and send what nodes lack; it is closed again if that fails.
 
-    on_sending: called with the share of the files that is there, 0 to 1. Raises EngineError, PoolClosed if aborted.
+    on_sending: called with the share of the files that is there, 0 to 1, and what is done, in words. Raises
+    EngineError, PoolClosed if aborted.
     """
-    cluster = Cluster(asked.address, on_opening)
+    on_sending(0.0, "connecting to the cluster")
+    cluster = Cluster(
+        asked.address, on_opening, lambda ready, found: on_sending(0.0, f"{ready} of {counted(found, 'node')} ready")
+    )
 
-    def told(share: float) -> None:
+    def told(share: float, doing: str) -> None:
         check_open(cluster)
-        on_sending(share)
+        on_sending(share, doing)
 
     with opening(cluster):
         found = OnNodes(cluster, asked, file, spec, build, prefill_share, told)
+        on_sending(1.0, "loading the model")
         check_open(cluster)  # its nodes count as lost once it is closed, and the loss of nodes ends no opening
         return found
 
@@ -281,6 +288,11 @@ def _counts(nodes: list[RemoteNode], asked: ClusterSpec, instances: int) -> dict
     return {name: asked.workers.get(name, 0) for name in names}
 
 
-def half(told: Callable[[float], object], begins: float) -> Callable[[float], object]:
-    """Return a function that reports the progress of one of two equal parts, which begins at this share."""
-    return lambda share: told(begins + share / 2)
+def halves(told: Callable[[float], object], on_step: Callable[[str], object]) -> tuple[Tell, Callable[[float], object]]:
+    """Return what reports the first half of a load, which is told in words too, and what reports the second."""
+
+    def first(share: float, doing: str) -> None:
+        told(share / 2)
+        on_step(doing)
+
+    return first, lambda share: told(0.5 + share / 2)

@@ -23,7 +23,7 @@ from engine.pool.attempts import Attempts
 from engine.pool.in_order import BATCH, checked_prompts, completions
 from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LongTexts
-from engine.pool.placed import OnNodes, half, on_nodes
+from engine.pool.placed import OnNodes, halves, on_nodes
 from engine.pool.places import Places, here, model_path
 from engine.pool.texts import Texts
 from engine.pool.worker_group import WorkerGroup
@@ -52,10 +52,10 @@ class Pool(metaclass=Refusing):
 
     cluster: address of a Ray cluster, "auto" for the one of this machine, or a ClusterSpec: the instances run on its
     nodes. `build`: a folder of llama.cpp libraries, of the version that the Python package binds, to use instead of its
-    own. The constructor returns when every worker has loaded the model; meanwhile `on_progress` is called with 0 to 1.
-    Before loading, `on_opening` is called with a function that aborts the load from any thread: the constructor then
-    raises PoolClosed. Raises ModelError, MemoryRefused or ConfigError. Use it as a context manager or call close(). All
-    methods may be called from any thread.
+    own. The constructor returns when every worker has loaded the model; meanwhile `on_progress` is called with 0 to 1,
+    and `on_step` with what is done to get the nodes of a cluster ready. Before loading, `on_opening` is called with a
+    function that aborts the load from any thread: the constructor then raises PoolClosed. Raises ModelError,
+    MemoryRefused or ConfigError. Use it as a context manager or call close(). Any thread may call all methods.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Pool(metaclass=Refusing):
         cluster: str | ClusterSpec = "",
         on_progress: Callable[[float], object] | None = None,
         on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None,
+        on_step: Callable[[str], object] = lambda _doing: None,
         **options: Unpack[PoolOptions],
     ) -> None:
         asked = PoolSpec(**options)
@@ -75,15 +76,16 @@ class Pool(metaclass=Refusing):
         self.spec = with_layout(asked, self.file, on_opening)
         settings = Settings.from_environment()
         self._nodes: OnNodes | None = None
-        told = on_loading = on_progress or (lambda _fraction: None)
+        told = on_loading = on_progress or (lambda _share: None)
         if asked_cluster is None:
             check_fits(self.file, self.spec)
             places: Places = here(self.file, self.spec, build, settings.prefill_share)
         else:
+            telling, on_loading = halves(told, on_step)
             places = self._nodes = on_nodes(
-                asked_cluster, self.file, self.spec, build, settings.prefill_share, half(told, 0.0), on_opening
+                asked_cluster, self.file, self.spec, build, settings.prefill_share, telling, on_opening
             )
-            self.spec, on_loading = self._nodes.spec, half(told, 0.5)
+            self.spec = self._nodes.spec
         self.threads = places.threads
         self._group = group = WorkerGroup(self.spec.instances, places, self, on_loading)
         self._jobs = JobQueue(lambda: group.alive, parallel=self.spec.parallel, most_waiting=settings.max_queue)

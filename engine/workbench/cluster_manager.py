@@ -9,8 +9,9 @@ from engine.cluster.specs import ClusterSpec
 from engine.errors import ConfigError
 from engine.protocol import NodeInfo, SpreadEngine
 from engine.tasks import Task, TaskRunner
+from engine.units import counted
 
-OpenCluster = Callable[[str, Callable[[Callable[[], None]], object]], Cluster]
+OpenCluster = Callable[[str, Callable[[Callable[[], None]], object], Callable[[int, int], object]], Cluster]
 
 
 class Connecting(Task[Cluster]):
@@ -21,12 +22,15 @@ class Connecting(Task[Cluster]):
         self.address, self._open = address, open_cluster
 
     def _connect(self) -> Cluster:
-        self.update(doing="joining it, and starting an agent on each node")
-        cluster = self._open(self.address, self.on_stop)
+        self.update(doing="asking Ray for its nodes")
+        cluster = self._open(self.address, self.on_stop, self._tell)
         if self.is_stopped:
             cluster.close()
         self.check()
         return cluster
+
+    def _tell(self, ready: int, found: int) -> None:
+        self.report(ready / max(found, 1), f"{ready} of {counted(found, 'node')} ready", None)
 
 
 class Changing(Task[None]):

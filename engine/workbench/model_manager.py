@@ -48,6 +48,8 @@ CLOSED = "the workbench was closed while this ran: start it again, then run"
 class ModelState:
     """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`).
 
+    step: what is done to get the nodes of a cluster ready.
+
     server: the external engine that is connected or was started here, None for a model `file` of this machine at
     `path`, whose workers run on the nodes of `cluster`, None for this machine. answering: that engine as trials record
     it; found: what its server says of itself.
@@ -59,6 +61,7 @@ class ModelState:
     file: ModelFile | None = None
     spec: PoolSpec = field(default_factory=PoolSpec)
     progress: float | None = None
+    step: str = ""
     engine: Engine | None = None
     identity: ModelIdentity | None = None
     answering: EngineIdentity | None = None
@@ -230,9 +233,16 @@ class ModelManager:
             return {}
         with timeout:
             digest = _hashed(path)
-            opening = self._open_engine if cluster is None else partial(open_engine, cluster=cluster)
+            opening = (
+                self._open_engine
+                if cluster is None
+                else partial(open_engine, cluster=cluster, on_step=lambda doing: self._progress(number, step=doing))
+            )
             engine = opening(
-                str(path), spec, on_progress=lambda done: self._progress(number, done), on_opening=timeout.begins
+                str(path),
+                spec,
+                on_progress=lambda done: self._progress(number, progress=done),
+                on_opening=timeout.begins,
             )
             timeout.begins(lambda: _abandon(engine, digest))
             identity = ModelIdentity(file.name, str(file.path), digest.result(), file.quantisation, file.num_parameters)
@@ -267,11 +277,11 @@ class ModelManager:
             identity = ModelIdentity(file.name, str(file.path), hashed, file.quantisation, file.num_parameters)
         return _connected(engine, identity, server.name, "")
 
-    def _progress(self, number: int, progress: float) -> None:
-        """Update the load progress; ignored after the load, as restarted workers report progress too."""
+    def _progress(self, number: int, **changes: Any) -> None:
+        """Change the progress or the step of a load; ignored after it, as restarted workers report progress too."""
         with self._lock:
             if number == self._number and self._state.is_loading:
-                self._state = replace(self._state, progress=progress)
+                self._state = replace(self._state, **changes)
 
     def _show(self, number: int, timeout: LoadTimeout | None = None, **changes: Any) -> bool:
         """Change the state, unless a later load or eject replaced this one; return whether it did not.

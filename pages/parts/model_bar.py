@@ -142,7 +142,7 @@ def _loading_text(state: ModelState) -> str:
     if state.server is not None:
         return "Connecting and checking what the server supports"
     if state.cluster is not None:
-        return "Loading on the nodes" if state.progress else "Connecting to the cluster and sending what nodes lack"
+        return plain(f"{state.step[:1].upper()}{state.step[1:]}") or "Connecting to the cluster"
     if state.progress:
         return "Loading"
     if state.file is not None and is_by_transformers(state.file, state.spec):

@@ -123,6 +123,8 @@ def test_a_model_runs_on_the_nodes_that_were_chosen_and_its_workers_change(
     picker.text_input(key="cluster_address").set_value(ray.address)
     press(picker, "cluster_connect")
     at = ended(picker, bench)
+    assert bench.clusters.task is not None and bench.clusters.task.doing == "2 of 2 nodes ready"
+    assert bench.cluster[0] == ray.address and [node.name for node in bench.cluster[1]] == ["b", "c"]
     assert at.dataframe[-1].value["node"].tolist() == ["b", "c"]
     assert at.number_input(key="cluster_b").value == 1
     at.number_input(key="cluster_c").set_value(0).run()
@@ -136,6 +138,7 @@ def test_a_model_runs_on_the_nodes_that_were_chosen_and_its_workers_change(
         engine, identity = bench.model.loaded()
         assert bench.model.cluster is not None and identity.path == str(embedded_model())
         assert engine.submit("Once", max_tokens=3).result().text
+        assert bench.model.step == "loading the model" and bench.cluster[0] == ray.address
         at = frame().run()
         assert any("1 worker on 1 node" in bare(one.value) for one in at.caption)
         press(at, "model_machine")

@@ -201,7 +201,7 @@ def test_another_llama_is_refused_unless_asked_for(cluster: ClusterHere, story_m
     with pytest.raises(ConfigError, match=r"node b has another llama.cpp \(commit: older instead of"):
         opened(story_model)
     with cluster_here(tmp_path / "mixed", "a", "b") as mixed, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placed, "Cluster", lambda _address, on_opening: mixed)
+        patch.setattr(placed, "Cluster", lambda _address, *_calls: mixed)
         other = named(mixed, "b")
         other.hello = msgspec.structs.replace(other.hello, llama={**other.hello.llama, "commit": "older"})
         with opened(story_model, cluster=ClusterSpec(mixed=True)) as pool:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from engine.cluster import file_sending, model_on_nodes, node_memory
+from engine.cluster import file_sending, model_on_nodes, node_files, node_memory
 from engine.cluster import messages as c
 from engine.cluster.agent import Agent
 from engine.cluster.remote_node import RemoteNode
@@ -22,6 +22,8 @@ from engine.pool import attempts, placed
 from engine.pool import messages as m
 from engine.pool.pool import Pool
 from engine.pool.worker_process import WorkerProcess
+from engine.tasks import TimeLeft
+from engine.units import quantity
 from tests.engine.cluster.nodes_here import ClusterHere
 from tests.waiting import until
 
@@ -232,6 +234,29 @@ def test_an_added_worker_shares_the_cores_of_its_node(cluster: ClusterHere, stor
         assert worker_of(pool, "b").load.threads == 4
         pool.add_worker("b")
         assert sorted(worker.load.threads for worker in pool._group.alive) == [2, 4]
+
+
+def test_what_is_done_before_a_model_runs_is_told_in_words(
+    cluster: ClusterHere, story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_files._Arriving, "_is_at_front_path", lambda _self, _task: False)
+    steps: list[str] = []
+    shares: list[float] = []
+    with opened(story_model, {"a": 1, "b": 1}, on_step=steps.append, on_progress=shares.append) as pool:
+        job = pool.submit(PROMPT, max_tokens=4)
+        assert job.result(60).text and job.node in ("a", "b")
+    assert (steps[0], steps[-1]) == ("connecting to the cluster", "loading the model")
+    size = quantity(story_model.stat().st_size, "B")
+    assert any(f"{story_model.name} to node " in step and f" of {size}" in step for step in steps)
+    assert shares == sorted(shares) and 0.5 in shares and shares[-1] == 1
+
+
+def test_the_time_left_is_that_of_all_nodes() -> None:
+    pace = TimeLeft()
+    told = model_on_nodes._progress({"a": 0.25, "b": 0.75}, {"a": "a gets it", "b": "b gets it"}, pace, 10.0)
+    assert told == (0.5, "a gets it · 10 s left")
+    assert model_on_nodes._progress({"a": 0.0}, {"a": "a reads it"}, TimeLeft(), 1.0) == (0.0, "a reads it")
+    assert model_on_nodes._progress({"a": 1.0}, {"a": ""}, pace, 20.0) == (1.0, "")
 
 
 def test_pinning_is_refused_on_nodes(cluster: ClusterHere, story_model: Path) -> None:
