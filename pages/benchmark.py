@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.workbench import current
-from pages.parts.benchmark import plan_editor, run_list, run_state, run_view, watch
+from pages.parts.benchmark import on_nodes, plan_editor, run_list, run_state, run_view, watch
 from pages.parts.notice import notice
 
 
@@ -22,8 +22,11 @@ failures()
 run_state.asked()
 run_list.undo(bench)
 run_list.interrupted(bench, run)
-running = bench.bench.running
-if run is None:
+on_nodes.ended(bench, run)
+running, over_nodes = bench.bench.running, bench.nodes_bench.running
+if run is None and over_nodes is not None:
+    on_nodes.watch(bench, over_nodes)
+elif run is None:
     plan_editor.show(bench, question)
 elif running is not None and running.run_id == run.id:
     watch.show(bench, run)

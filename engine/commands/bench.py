@@ -9,6 +9,7 @@ from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
 from engine.bench.planning.remote import remote_requests
+from engine.bench.planning.together import Together, connected
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
@@ -39,6 +40,8 @@ def run(words: Sequence[str]) -> None:
     match words_of.parse(words):
         case words_of.BenchArguments() as given if given.is_dry_run:
             show_plan(given.plan, is_json=given.is_json)
+        case words_of.BenchArguments() as given if given.cluster and given.is_together:
+            measure(given.plan, given, together=connected(given.cluster))
         case words_of.BenchArguments() as given if given.cluster:
             measure_on_nodes(given.plan, given.cluster, is_json=given.is_json)
         case words_of.BenchArguments() as given:
@@ -87,9 +90,16 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
 
 
 def measure(
-    plan: Plan, given: words_of.BenchArguments | words_of.ResumeArguments, before: RunRecord | None = None
+    plan: Plan,
+    given: words_of.BenchArguments | words_of.ResumeArguments,
+    before: RunRecord | None = None,
+    together: Together | None = None,
 ) -> None:
-    """Measure a plan, store the run and print it. After Ctrl+C the partial run is stored and can be resumed."""
+    """Measure a plan, store the run and print it. After Ctrl+C the partial run is stored; one of this machine can be
+    resumed.
+
+    before, together: as for a Session.
+    """
     if given.out is not None:
         check_writable(given.out)
     settings = Settings.from_environment()
@@ -97,8 +107,11 @@ def measure(
         history = owned_if_free(settings, closing)
         keeper = HistoryKeeper(history, lambda error: print(f"not saved: {error}", file=sys.stderr))
         confirmed = remote_requests(plan, planned_cells(plan)) if given.sends_to_others else {}
-        session = Session(plan, keeper, before=before, confirmed=tuple(confirmed))
-        _tell_before(plan, is_begun=before is not None)
+        session = Session(plan, keeper, before=before, confirmed=tuple(confirmed), together=together)
+        if together is None:
+            _tell_before(plan, is_begun=before is not None)
+        else:
+            print(f"One pool on {', '.join(node.name for node in together.nodes)}.", file=sys.stderr)
         is_interrupted = _watched(session, keeper)
         done = session.record
         keeper.keep_all(done)
@@ -110,7 +123,8 @@ def measure(
         with persons_umask():
             write_run(given.out, done)
     if is_interrupted:
-        print(f"Stopped; resume with: python -m engine bench resume {done.id}", file=sys.stderr)
+        if together is None:
+            print(f"Stopped; resume with: python -m engine bench resume {done.id}", file=sys.stderr)
         raise KeyboardInterrupt
 
 

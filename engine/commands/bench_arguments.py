@@ -10,7 +10,6 @@ from engine.bench.planning.axes import AXES, EMBEDDING_AXES, axes_of
 from engine.bench.planning.axis import Axis, values_of
 from engine.bench.planning.candidates import settings_plan
 from engine.bench.planning.cells import ARRIVALS
-from engine.bench.planning.engines import is_external
 from engine.bench.planning.layout import AUTO, LIBRARY_DEFAULT
 from engine.bench.planning.plan import ARMS, GOALS, Plan, Question
 from engine.bench.planning.plan_file import read_plan
@@ -22,6 +21,7 @@ from engine.commands.parser import Parser
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
 from engine.models.library import embedded_model
+from engine.over_nodes.cluster_bench import check_for_nodes
 from engine.settings import Settings
 
 SAMPLES = "samples"
@@ -43,7 +43,7 @@ class BenchArguments:
 
     out: file for the whole run. builds_llama_bench: build llama-bench first where it is missing. sends_to_others: the
     plan's requests may go to external engines on other machines. cluster: address of the cluster on each of whose nodes
-    the plan is measured, empty for this machine.
+    the plan is measured, empty for this machine. is_together: on all of them as one.
     """
 
     plan: Plan
@@ -53,6 +53,7 @@ class BenchArguments:
     builds_llama_bench: bool = False
     sends_to_others: bool = False
     cluster: str = ""
+    is_together: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +150,11 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         default="",
         metavar="ADDRESS",
         help="measure the whole plan on each node of this Ray cluster, HOST:PORT, or auto for the one of this machine",
+    )
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="with --cluster: measure all nodes as one pool with a worker on each, for the number of users",
     )
     _add_output(parser)
     axes = parser.add_argument_group(
@@ -252,6 +258,7 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
     return BenchArguments(
         plan=plan,
         cluster=given["cluster"],
+        is_together=given["together"],
         is_dry_run=given["dry_run"],
         is_json=given["json"],
         out=_path(given["out"]),
@@ -262,19 +269,19 @@ def _arguments(plan: Plan, axes: Mapping[str, tuple[Any, ...]], given: Given) ->
 def _check_cluster(plan: Plan, given: Given) -> None:
     """Raise ConfigError for what cannot go together with a cluster."""
     if not given["cluster"]:
+        if given["together"]:
+            raise ConfigError("--together is for the nodes of a cluster: give its address with --cluster")
         return
     about_here = {
         "dry_run": "estimates for this machine: leave --cluster out, or measure",
-        "out": "writes one run, and each node has one: export them from the history",
+        **({} if given["together"] else {"out": "writes one run, and each node has one: export them from the history"}),
         "build_llama_bench": "builds on this machine: build llama-bench on the nodes",
         "send_to_others": "is for requests from this machine: leave --cluster out",
     }
     for name, why in about_here.items():
         if given.get(name):
             raise ConfigError(f"{_flag(name)} {why}")
-    asked = (*plan.axes.get("arm", ()), *plan.axes.get("backend", ()), plan.pool.get("backend", ""))
-    if external := next((name for name in map(str, asked) if is_external(name)), ""):
-        raise ConfigError(f"{external}: nodes do not know the external engines of this machine; leave --cluster out")
+    check_for_nodes(plan)
 
 
 def _model(given: Given, is_embedding: bool = False) -> str:

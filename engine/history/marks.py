@@ -58,6 +58,13 @@ class Marks:
 
         self._write(change)
 
+    def tags_of(self, kind: Kind, id: str) -> list[str]:
+        """Return the tags of one entry, in alphabetical order."""
+        (checked,) = _ids(kind, [id])
+        with self._file.reading() as cursor:
+            row = cursor.execute("SELECT tags FROM marks WHERE kind = ? AND id = ?", [kind, checked]).fetchone()
+        return list(row[0] or ()) if row else []
+
     def tags(self) -> list[str]:
         """Return every tag in use, in alphabetical order."""
         with self._file.reading() as cursor:

@@ -4,10 +4,11 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from engine.bench.planning.engines import is_external
 from engine.bench.planning.plan import Plan
 from engine.cluster.cluster import Cluster
 from engine.cluster.model_files import model_offer
-from engine.errors import PoolClosed
+from engine.errors import ConfigError, PoolClosed
 from engine.models.reading import read_model
 from engine.over_nodes.node_bench import Keep, NodeBench, models_of
 from engine.tasks import Progress, Stopped, Task
@@ -26,10 +27,24 @@ class ClusterBench(Task[list[NodeBench]]):
     """
 
     def __init__(self, plan: Plan, address: str, group: str, keep: Keep) -> None:
+        """Raises ConfigError as `check_for_nodes` does."""
+        check_for_nodes(plan)
         super().__init__("The benchmark over nodes", lambda _task: self._measured())
         self._plan, self._address, self._group, self._keep = plan, address, group, keep
         self._benches: list[NodeBench] = []
         self.unusable: dict[str, str] = {}
+
+    @property
+    def benches(self) -> list[NodeBench]:
+        """What runs on each node, in the order of their names; empty until they are known."""
+        return list(self._benches)
+
+    @property
+    def failures(self) -> list[str]:
+        """Why nodes have no whole run, as a clause for each; those that a stop kept from beginning are left out."""
+        ended = [bench.error for bench in self._benches if bench.error is not None]
+        told = [str(error) for error in ended if not (self.is_stopped and isinstance(error, Stopped))]
+        return told + [f"node {node}: {reason}" for node, reason in self.unusable.items()]
 
     def _measured(self) -> list[NodeBench]:
         models = [(path, read_model(os.path.abspath(path))) for path in models_of(self._plan)]
@@ -70,6 +85,13 @@ class ClusterBench(Task[list[NodeBench]]):
         left = [bench.left_s for bench in self._benches if bench.left_s is not None]
         doing = ", ".join(f"{bench.node.name}: {bench.doing}" for bench in self._benches)
         return Progress(share, doing, max(left) if left else None)
+
+
+def check_for_nodes(plan: Plan) -> None:
+    """Raise ConfigError for a plan that uses external engines, which nodes do not know."""
+    asked = (*plan.axes.get("arm", ()), *plan.axes.get("backend", ()), plan.pool.get("backend", ""))
+    if external := next((name for name in map(str, asked) if is_external(name)), ""):
+        raise ConfigError(f"{external}: nodes do not know the external engines of this machine; leave it out")
 
 
 def _in_turn(benches: list[NodeBench]) -> None:

@@ -13,6 +13,7 @@ from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.planning.schedule import MOST_REPEATS
+from engine.bench.planning.together import Together
 from engine.bench.running.session import Session
 from engine.csv_cells import escaped
 from engine.errors import ConfigError, HistoryError
@@ -78,21 +79,41 @@ class BenchManager:
         task = self._runs.running
         return task.now if task is not None else None
 
-    def start(self, plan: Plan, *, most_repeats: int = MOST_REPEATS, confirmed: Collection[str] = ()) -> str:
+    def start(
+        self,
+        plan: Plan,
+        before: RunRecord | None = None,
+        *,
+        most_repeats: int = MOST_REPEATS,
+        confirmed: Collection[str] = (),
+        together: Together | None = None,
+    ) -> str:
         """Measure a plan in the background; return the run's id. Raises ConfigError, ModelError, MemoryRefused.
 
-        most_repeats, confirmed: as for a Session.
+        before, most_repeats, confirmed, together: as for a Session.
         """
-        return self._start(plan, most_repeats=most_repeats, confirmed=confirmed)
+        keeper = HistoryKeeper(self._kept.history, self._kept.failed)
+        session = Session(
+            plan,
+            keeper,
+            before=before,
+            between=self._let_others_go_first,
+            most_repeats=most_repeats,
+            confirmed=confirmed,
+            together=together,
+        )
+        task = BenchRun(session, keeper, lambda task: self._measure(task, session, keeper))
+        self._runs.start(task, lambda: self._machine.acquire(task.name, "benchmark"))
+        return session.id
 
     def resume(self, run_id: str, *, confirmed: Collection[str] = ()) -> str:
         """Resume a stopped or interrupted run without repeating its samples; return its id."""
         run = self._existing(run_id)
-        return self._start(Plan.from_dict(run.plan), run, confirmed=confirmed)
+        return self.start(Plan.from_dict(run.plan), run, confirmed=confirmed)
 
     def add_rounds(self, run_id: str, more: int, *, confirmed: Collection[str] = ()) -> str:
         """Measure `more` further rounds of a run; return its id."""
-        return self._start(self.with_rounds(run_id, more), self._existing(run_id), confirmed=confirmed)
+        return self.start(self.with_rounds(run_id, more), self._existing(run_id), confirmed=confirmed)
 
     def with_rounds(self, run_id: str, more: int) -> Plan:
         """Return the plan of a run with `more` further rounds."""
@@ -113,7 +134,7 @@ class BenchManager:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_synthetic(shape, path, progress=task.update)
             task.let_go()
-            self._start(plan, confirmed=confirmed)
+            self.start(plan, confirmed=confirmed)
 
         self._prepare(f"Writing {path.name}", "shared", write_and_start)
 
@@ -126,7 +147,7 @@ class BenchManager:
         def wait_and_start(task: Task[object]) -> None:
             wait_for_quiet(task)
             task.let_go()
-            self._start(plan, confirmed=confirmed)
+            self.start(plan, confirmed=confirmed)
 
         self._prepare(WAITING, "shared", wait_and_start)
 
@@ -152,27 +173,6 @@ class BenchManager:
     def _session(self) -> Session | None:
         task = self._runs.running
         return task.session if task is not None else None
-
-    def _start(
-        self,
-        plan: Plan,
-        before: RunRecord | None = None,
-        *,
-        most_repeats: int = MOST_REPEATS,
-        confirmed: Collection[str] = (),
-    ) -> str:
-        keeper = HistoryKeeper(self._kept.history, self._kept.failed)
-        session = Session(
-            plan,
-            keeper,
-            before=before,
-            between=self._let_others_go_first,
-            most_repeats=most_repeats,
-            confirmed=confirmed,
-        )
-        task = BenchRun(session, keeper, lambda task: self._measure(task, session, keeper))
-        self._runs.start(task, lambda: self._machine.acquire(task.name, "benchmark"))
-        return session.id
 
     def _measure(self, task: Task[None], session: Session, keeper: HistoryKeeper) -> None:
         self._kept.forget(session.id)

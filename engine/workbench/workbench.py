@@ -12,7 +12,7 @@ from engine.history import History
 from engine.models.library import embedded_model
 from engine.models.tokenizer import Tokenizer
 from engine.opening import open_engine
-from engine.protocol import Engine, OpenEngine
+from engine.protocol import Engine, NodeInfo, OpenEngine, SpreadEngine
 from engine.settings import Settings
 from engine.shutdown import close_all
 from engine.specs import PoolSpec
@@ -33,6 +33,7 @@ from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_diffs import DiffManager
 from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_manager import ModelManager, ModelState
+from engine.workbench.nodes_bench_manager import NodesBenchManager
 from engine.workbench.probable_manager import ProbableManager
 from engine.workbench.replays import ReplayManager
 from engine.workbench.semantic_index import SemanticIndex
@@ -66,6 +67,7 @@ class Workbench:
         self.load_order = LoadOrderManager(self.model_manager, self.machine)
         self.tokenizer = TokenizerManager(self.machine)
         self.bench = BenchManager(settings, self.model_manager, self.kept, self.machine, self.importer)
+        self.nodes_bench = NodesBenchManager(self.kept, self.machine)
         self.cards = MachineCardManager(settings, self.model_manager, self.bench, self.machine)
         self.importing = ImportManager(self.importer, self.machine)
         self.embedding = EmbeddingManager(self.machine)
@@ -98,6 +100,17 @@ class Workbench:
     def model(self) -> ModelState:
         """Snapshot of the loaded or loading model."""
         return self.model_manager.state
+
+    @property
+    def cluster(self) -> tuple[str, list[NodeInfo]]:
+        """Address and usable nodes of the cluster that is connected, else of the one that the loaded model runs on;
+        without either, an empty address."""
+        if address := self.clusters.address:
+            return address, self.clusters.nodes
+        state = self.model
+        if state.cluster is None or not isinstance(state.engine, SpreadEngine):
+            return "", []
+        return state.cluster.address, [node for node in state.engine.nodes() if not node.reason]
 
     def tokenizer_of(self, path: Path | None = None) -> Engine | Tokenizer:
         """Return what tokenises for a model file: the engine where it has that file loaded, else the file's tokenizer.
@@ -140,8 +153,8 @@ class Workbench:
             self.machine.close()
             parts = (
                 self.importing, self.importer, self.files, self.load_order, self.backends, self.cards, self.bench,
-                self.compare, self.probable, self.beams, self.replays, self.diffs, self.trials, self.tokenizer,
-                self.meaning, self.embedding, self.clusters, self.model_manager,
+                self.nodes_bench, self.compare, self.probable, self.beams, self.replays, self.diffs, self.trials,
+                self.tokenizer, self.meaning, self.embedding, self.clusters, self.model_manager,
             )  # fmt: skip
             late = close_all([part.close for part in parts], PARTS_CLOSE_S)
             if late:

@@ -59,6 +59,10 @@ def jobs(bench: Workbench) -> Iterator[Job]:
         yield Job("This machine", "", OVERVIEW, {}, card)
     elif benchmark is not None and bench.bench.task is not None:
         yield Job("Benchmark", SWEEPS[benchmark.plan.question], BENCHMARK, {"run": benchmark.run_id}, bench.bench.task)
+    over_nodes = bench.nodes_bench.running
+    if over_nodes is not None:
+        asked = over_nodes.plan.question
+        yield Job("Benchmark over nodes", SWEEPS[asked], BENCHMARK, {"question": asked}, over_nodes)
     if comparison is not None:
         yield Job("Comparison", "", COMPARE, {"comparison": comparison.record.id}, comparison)
     if file is not None and file.is_running:

@@ -23,6 +23,17 @@ def scaled(label: str, unit: str, values: Sequence[float | None]) -> dict[str, l
     return {f"{label}, {scale.unit}" if scale.unit else label: [value * scale.factor for value in numbers]}
 
 
+def alike(unit: str, columns: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:
+    """Return all columns in one unit, the most readable for the largest figure; one without figures stays, empty."""
+    numbers = {name: [math.nan if value is None else float(value) for value in each] for name, each in columns.items()}
+    known = [abs(value) for each in numbers.values() for value in each if math.isfinite(value)]
+    scale = scale_of(unit, max(known, default=0.0))
+    return {
+        f"{name}, {scale.unit}" if scale.unit else name: [value * scale.factor for value in each]
+        for name, each in numbers.items()
+    }
+
+
 def formats(table: pd.DataFrame, helps: Mapping[str, str]) -> dict[str, Any]:
     """Return the column configuration of a table; `helps` maps labels without unit to their headings' help."""
     config: dict[str, Any] = {}

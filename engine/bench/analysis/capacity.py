@@ -1,4 +1,4 @@
-"""Capacity: the number of users that this machine serves within an objective, from a run that varied that number."""
+"""Capacity: the users that a machine or cluster serves within an objective, from a run that varied their number."""
 
 import math
 from collections import defaultdict
@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.bench.planning.plan import Objective
 from engine.errors import ConfigError
-from engine.runs import CellRecord, RunRecord
+from engine.runs import CLUSTER, CellRecord, RunRecord
 from engine.samples import Samples, is_counted
 from engine.stats import Interval, median_interval
 from engine.units import counted as several
@@ -67,7 +67,8 @@ def capacity(run: RunRecord, objective: Objective | None = None) -> Capacity:
             groups[_others(cell)].append(_point(int(cell.settings["users"]), samples, wanted, is_own))
     if not groups:
         raise ConfigError("this run did not vary the number of users: run it again with users varied")
-    found = [_capacity(sorted(points), wanted) for points in groups.values()]
+    subject = f"The {run.origin}" if run.origin.startswith(CLUSTER) else "This machine"
+    found = [_capacity(sorted(points), wanted, subject) for points in groups.values()]
     return max(found, key=lambda one: (one.users, one.is_at_least))
 
 
@@ -115,22 +116,24 @@ def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     return float(np.median(known)) if len(known) else math.nan
 
 
-def _capacity(points: list[Point], wanted: Objective) -> Capacity:
+def _capacity(points: list[Point], wanted: Objective, subject: str) -> Capacity:
+    def sentence(who: str, note: str) -> str:
+        return f"{subject} serves {who} {_within(wanted)}{f' ({note})' if note else ''}."
+
     is_met = [_is_met(point, wanted) for point in points]
     num_met = is_met.index(False) if False in is_met else len(points)
     if num_met == len(points):
         users = points[-1].users
-        return Capacity(
-            users, True, tuple(points), _sentence(f"at least {_named(users)}", wanted, "no larger number was measured")
-        )
+        told = sentence(f"at least {_named(users)}", "no larger number was measured")
+        return Capacity(users, True, tuple(points), told)
     if num_met == 0:
         fewest = points[0].users
         who = "not even one user" if fewest == 1 else f"fewer than {_named(fewest)}"
-        return Capacity(0, False, tuple(points), _sentence(who, wanted, ""))
+        return Capacity(0, False, tuple(points), sentence(who, ""))
     below, above = list(pairwise(points))[num_met - 1]
     users = _between(below, above, wanted)
     note = f"interpolated between {below.users} and {above.users}" if users > below.users else ""
-    return Capacity(users, False, tuple(points), _sentence(_named(users), wanted, note))
+    return Capacity(users, False, tuple(points), sentence(_named(users), note))
 
 
 def _is_met(point: Point, wanted: Objective) -> bool:
@@ -151,9 +154,8 @@ def _named(users: int) -> str:
     return several(users, "user")
 
 
-def _sentence(who: str, wanted: Objective, note: str) -> str:
-    added = f" ({note})" if note else ""
+def _within(wanted: Objective) -> str:
     return (
-        f"This machine serves {who} with first token < {exact(wanted.ttft_s)} s and ≥ {exact(wanted.per_s)} tok/s each "
-        f"for {exact(round(100 * wanted.share, 1))} % of requests{added}."
+        f"with first token < {exact(wanted.ttft_s)} s and ≥ {exact(wanted.per_s)} tok/s each for "
+        f"{exact(round(100 * wanted.share, 1))} % of requests"
     )

@@ -33,6 +33,7 @@ from engine.bench.planning import engines
 from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.plan import Arm, Cell, EmbeddingCell, PlannedCell
 from engine.bench.planning.remote import RemoteBudget
+from engine.cluster.specs import ClusterSpec
 from engine.errors import BenchTimeout, ConfigError, LimitExceeded
 from engine.machine.cores import cores_for, threads_for
 from engine.machine.noise import NoiseWatch
@@ -45,15 +46,21 @@ PROGRAMS: dict[Arm, str] = {"loop": "engine.llama.bare_loop", "create_completion
 _PREFIX_SEED = 1
 
 
-def open_target(cell: PlannedCell, timeout: LoadTimeout | None = None, budget: RemoteBudget | None = None) -> Target:
+def open_target(
+    cell: PlannedCell,
+    timeout: LoadTimeout | None = None,
+    budget: RemoteBudget | None = None,
+    cluster: ClusterSpec | None = None,
+) -> Target:
     """Open the target of a configuration, of any question and engine, with its model loaded.
 
-    budget: what may be sent to other machines, by default nothing. Raises EngineError.
+    budget: what may be sent to other machines, by default nothing. cluster: where a pool runs, None for this machine.
+    Raises EngineError.
     """
     if isinstance(cell, EmbeddingCell):
         return open_embedding_target(cell, timeout, budget)
     if cell.arm in (engines.POOL, engines.TRANSFORMERS):
-        return open_engine_target(cell, timeout)
+        return open_engine_target(cell, timeout, cluster=cluster)
     if engines.is_server(cell.arm):
         return open_server_target(cell, timeout, budget)
     return LlamaBench(cell) if cell.arm == "llama-bench" else ProgramTarget(cell, timeout)

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.metrics import Repetition, metrics_of, seconds_of
 from engine.bench.measurement.token_parts import PartTotals, seconds_of_pool
 from engine.bench.planning.plan import Cell
+from engine.cluster.specs import ClusterSpec
 from engine.errors import BenchTimeout, JobTimeout, ModelError, WorkerDied
 from engine.machine import page_cache
 from engine.machine.memory import available_memory
@@ -124,7 +126,8 @@ class EngineTarget:
         self._load.wake(deadline)
         before = self._figures(deadline)
         pids = [int(worker["pid"]) for worker in before]
-        with no_collection(), NoiseWatch(pids) as watch:
+        is_here = not any(worker.node for worker in self.engine.workers())
+        with no_collection(), NoiseWatch(pids if is_here else ()) as watch:
             started_at = time.time()
             repetitions = self._load.run(seed, self._num_repetitions, self._sample_s, deadline)
         after = self._figures(deadline)
@@ -132,14 +135,18 @@ class EngineTarget:
             raise WorkerDied("a worker exited during the measurement, so the sample was dropped: measure again")
         metrics = {
             **metrics_of(repetitions, self._objective),
-            **watch.use(),
+            **(watch.use() if is_here else {}),
             "decode_share": _gained(before, after, "decode_s") / _gained(before, after, "loop_s"),
             "pss_bytes": sum(worker["pss_bytes"] for worker in after),
             "private_bytes": sum(worker["private_bytes"] for worker in after),
         }
         if self._has_parts:
             self._add_parts({name: _gained(before, after, name) for name in after[0]}, repetitions)
-        return Measured(started_at, watch.seconds, metrics, watch.values(), watch.flag(), watch.programs())
+        if is_here:
+            noise, flag = watch.values(), watch.flag()
+        else:  # nodes may be on this machine, where their workers are other programs
+            noise, flag = without_others(watch.values(), watch.seconds)
+        return Measured(started_at, watch.seconds, metrics, noise, flag, watch.programs() if is_here else {})
 
     def _add_parts(self, gained: Mapping[str, float], repetitions: list[Repetition]) -> None:
         wall_s = sum(map(seconds_of, repetitions))
@@ -159,16 +166,27 @@ class EngineTarget:
 
 
 def open_engine_target(
-    cell: Cell, timeout: LoadTimeout | None = None, *, engine: Engine | None = None, sample_s: float = SAMPLE_S
+    cell: Cell,
+    timeout: LoadTimeout | None = None,
+    *,
+    engine: Engine | None = None,
+    cluster: ClusterSpec | None = None,
+    sample_s: float = SAMPLE_S,
 ) -> EngineTarget:
     """Return a target on `engine`, or on a new one after reading its file into the page cache.
 
+    cluster: where a new one runs, with all cores of each node; None: here, as the configuration says.
     Raises ModelError, MemoryRefused or ConfigError, and the error of an ended `timeout`.
     """
     if engine is not None:
         return EngineTarget(cell, engine, sample_s=sample_s)
-    warm(cell.model)
-    opened = _open(cell, timeout)
+    if cluster is None:
+        warm(cell.model)
+        opened = _open(cell, timeout)
+    else:
+        spec = replace(cell.pool, threads=None, threads_batch=None)
+        begins = (timeout or LoadTimeout()).begins
+        opened = open_engine(cell.model, spec, build=cell.build, cluster=cluster, on_opening=begins)
     facts = {
         "load_warm_s": opened.startup.load_s,
         "interpreter_s": opened.startup.interpreter_s,

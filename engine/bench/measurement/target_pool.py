@@ -40,7 +40,8 @@ class TargetPool:
     """Targets by configuration; configurations with the same worker_key share one pool. Not thread-safe but for stop().
 
     memory_bytes: memory limit of all workers together; None: what this machine has available. measures_cold: before the
-    first use of a pool its model is loaded once from disk, which adds the figures of `load_cold` to the facts.
+    first use of a pool its model is loaded once from disk, which adds the figures of `load_cold` to the facts. more_s:
+    seconds that a load may take beyond those of a file of this machine.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class TargetPool:
         memory_bytes: int | None = None,
         *,
         measures_cold: bool = False,
+        more_s: float = 0.0,
     ) -> None:
         self._open_target, self._measures_cold = open_target, measures_cold
         self._memory_bytes = math.inf if memory_bytes is None else memory_bytes
         self._loaded: OrderedDict[WorkerKey, _Loaded] = OrderedDict()
+        self._more_s = more_s
         self._cold: dict[WorkerKey, dict[str, float]] = {}
         self._load_timeout: LoadTimeout | None = None
         self._lock = threading.Lock()
@@ -120,7 +123,7 @@ class TargetPool:
     def _timeout_of(self, cell: PlannedCell, more_s: float = 0.0) -> Iterator[LoadTimeout]:
         """Limit the time of a load, which stop() can also end. more_s: allowance for work beyond loading."""
         with self._lock:
-            self._load_timeout = timeout = LoadTimeout(patience_s(_size(cell)) + more_s)
+            self._load_timeout = timeout = LoadTimeout(patience_s(_size(cell)) + more_s + self._more_s)
             if self._is_stopped:
                 timeout.stop()
         try:

@@ -37,9 +37,13 @@ class Need(NamedTuple):
 
 
 class Feasibility:
-    """Feasibility of the configurations of one plan; each file is read and each estimate made once."""
+    """Feasibility of the configurations of one plan; each file is read and each estimate made once.
 
-    def __init__(self) -> None:
+    is_here: they run on this machine; else its memory and cores say nothing, and those of the nodes are checked there.
+    """
+
+    def __init__(self, *, is_here: bool = True) -> None:
+        self._is_here = is_here
         self._files: dict[str, ModelFile | str] = {}
         self._embedding_models: dict[str, EmbeddingModel | str] = {}
         self._backends: dict[str, dict[str, str]] = {}
@@ -83,7 +87,9 @@ class Feasibility:
         return self._missing[engine]
 
     def memory(self, model: str, spec: PoolSpec) -> MemoryEstimate | None:
-        """Return the memory estimate of a pool of `spec`; None where the file cannot be read."""
+        """Return the memory estimate of a pool of `spec`; None where the file cannot be read, or runs elsewhere."""
+        if not self._is_here:
+            return None
         key = model, spec
         if key not in self._estimates:
             file = self.file(model)
@@ -177,7 +183,7 @@ class Feasibility:
         """Return the unusual but allowed properties of `cell`."""
         if engines.is_external(cell.arm):
             return ("not started here: its threads, context and memory are not known",)
-        found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))]
+        found = [*crowded(cell.pool.instances * (cell.pool.threads or 1))] if self._is_here else []
         if cell.arm == engines.TRANSFORMERS:
             kind = "file" if cell.pool.dtype and Path(cell.model).is_file() else "folder"
             found.append(f"PyTorch runs the {kind} {Path(cell.model).name}")

@@ -14,10 +14,12 @@ from engine.bench.analysis.time_breakdown import time_breakdown
 from engine.bench.baselines.arms import open_target
 from engine.bench.measurement.target_pool import TargetPool
 from engine.bench.planning.candidates import planned_cells
+from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.guesses import expected_turns
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
 from engine.bench.planning.remote import RemoteBudget, remote_requests, sent_by
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
+from engine.bench.planning.together import SENDS_WITHIN_S, Together
 from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
 from engine.bench.running.runner import Runner, first_record
@@ -55,8 +57,9 @@ class Session:
     `before`: the run to continue, whose plan is the same or has fewer rounds. `between`: see Runner. most_repeats: of
     samples since the last good control, see `strategies.Rounds`; a search for settings has its own rule, and none is
     taken again where requests go to other machines. confirmed:
-    addresses of other machines to which a person has allowed the plan's requests. Raises ConfigError where no
-    configuration of the plan can run, and for requests to an address that was not confirmed.
+    addresses of other machines to which a person has allowed the plan's requests. together: nodes that measure the plan
+    as one, see Together. Raises ConfigError where no configuration of the plan can run, for requests to an address that
+    was not confirmed, and for what nodes cannot measure together.
     """
 
     def __init__(
@@ -68,17 +71,25 @@ class Session:
         between: Callable[[], object] = lambda: None,
         most_repeats: int = MOST_REPEATS,
         confirmed: Collection[str] = (),
+        together: Together | None = None,
     ) -> None:
+        if together is not None:
+            plan = together.plan_of(plan)
         self.plan, self._keeper = plan, keeper
-        self._cells = planned_cells(plan)
+        self._cells = planned_cells(plan, Feasibility(is_here=together is None))
         if all(cell.refusal for cell in self._cells):
             raise ConfigError(f"no configuration of this plan can run: {self._cells[0].refusal}")
         budget, elsewhere = RemoteBudget(confirmed, sent_by(plan)), remote_requests(plan, self._cells)
         budget.check(elsewhere)
-        self._targets = TargetPool(partial(open_target, budget=budget), measures_cold=plan.measures_cold)
+        cluster = together.cluster if together is not None else None
+        self._targets = TargetPool(
+            partial(open_target, budget=budget, cluster=cluster),
+            measures_cold=plan.measures_cold,
+            more_s=0.0 if cluster is None else SENDS_WITHIN_S,
+        )
         generating = [cell for cell in self._cells if isinstance(cell, Cell)]
         self._tuning = Tuning(plan, generating) if plan.question == "settings" else None
-        begun = before or _begun(plan, self._cells)
+        begun = before or _begun(plan, self._cells, together)
         self._run = replace(begun, plan=plan.to_dict(), status="running", outcome={})
         self._programs_before = begun.outcome.get(PROGRAMS, {})
         self._compared: dict[int, CellRecord] = {}
@@ -171,8 +182,8 @@ class Session:
         return {"sentence": sentence or summarise(run).sentence}
 
 
-def _begun(plan: Plan, cells: Sequence[PlannedCell]) -> RunRecord:
-    machine = fingerprint()
+def _begun(plan: Plan, cells: Sequence[PlannedCell], together: Together | None) -> RunRecord:
+    machine = fingerprint() if together is None else together.machine
     return RunRecord(
         id=new_id(),
         created_at=datetime.now(UTC),
@@ -180,7 +191,8 @@ def _begun(plan: Plan, cells: Sequence[PlannedCell]) -> RunRecord:
         question=plan.question,
         status="running",
         plan=plan.to_dict(),
-        machine={**machine, "hash": fingerprint_hash(machine)},
+        machine={"hash": fingerprint_hash(machine), **machine},
+        origin="measured" if together is None else together.origin,
         versions=versions(EMBEDDING_PACKAGES if plan.is_embedding else ()),
         cells=tuple(map(first_record, cells)),
     )

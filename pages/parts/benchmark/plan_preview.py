@@ -11,7 +11,7 @@ from engine.bench.planning.preview import Offer, Preview, share_of
 from engine.errors import EngineError
 from engine.units import counted, duration, quantity
 from engine.workbench import Workbench
-from pages.parts.benchmark import run_state, workload_editor
+from pages.parts.benchmark import on_nodes, run_state, workload_editor
 from pages.parts.benchmark.axis_rows import Unreadable
 from pages.parts.labels import calm_sign
 from pages.parts.plain import plain
@@ -43,6 +43,7 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
             on_click=run_state.start, args=(bench, read),
         )  # fmt: skip
         _quietness(bench)
+    on_nodes.offer(bench, read)
     if running is not None:
         st.caption("Another benchmark is running; this one can start when it ends.")
     st.caption(plain(preview.sentence.removesuffix(preview.shortage)))

@@ -16,7 +16,16 @@ from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
 from engine.workbench import Workbench
 from pages.parts import address
-from pages.parts.benchmark import answers, embedding_view, limits_view, run_actions, run_charts, run_state, run_table
+from pages.parts.benchmark import (
+    answers,
+    embedding_view,
+    limits_view,
+    on_nodes,
+    run_actions,
+    run_charts,
+    run_state,
+    run_table,
+)
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.plain import plain
 from pages.parts.units import moment
@@ -35,6 +44,7 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     answers.show(answers.answer(run, summary, advice.cell), summary)
     answers.adjust(run)
     _as_good(run, summary)
+    on_nodes.beside(bench, run, summary.main_metric)
     run_actions.show(bench, run, summary, advice, edit)
     run_charts.show(run, summary, summary.main_metric)
     noise = scatter_of(run.samples, summary.main_metric)

@@ -73,6 +73,28 @@ def test_a_plan_gives_a_run_of_each_node_in_one_group_of_the_history(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        (("tune", "--budget", "3", "--layout", "1x1", "--parallel", "1,2"), "settings"),
+        (("reconcile", "--engine", "loop,pool", "--num-prompt", "8", "--num-generated", "4"), "python"),
+    ],
+)
+def test_each_node_searches_its_own_settings_and_its_own_time_per_token(
+    cluster: ClusterHere, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], question: str
+) -> None:
+    assert shell.main([*words, "--rounds", "1", "--cluster", "here", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    with History.open(Settings.from_environment().history) as history:
+        runs = [history.runs.run(run["id"]) for run in told]
+    assert [(run.question, run.origin, run.status) for run in runs if run] == [
+        (question, "node a", "done"),
+        (question, "node b", "done"),
+    ]
+    assert all(run is not None and run.outcome["sentence"] and len(run.samples) for run in runs)
+
+
+@pytest.mark.slow
 def test_a_node_that_lacks_the_model_measures_the_one_that_is_sent(
     cluster: ClusterHere, story_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -168,12 +190,12 @@ def test_a_node_of_this_machine_has_its_fingerprint(
 
 
 @pytest.mark.parametrize(
-    "more", [("--dry-run",), ("--out", "x.zip"), ("--send-to-others",), ("--engine", "external:x")]
+    "more", [("--dry-run",), ("--out", "x.zip"), ("--send-to-others",), ("--engine", "external:x"), ("--together",)]
 )
 def test_what_a_cluster_cannot_do_is_said(capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
     assert shell.main(["bench", *WORDS, *more]) == 2
     told = capsys.readouterr().err
-    assert any(word in told for word in more)
+    assert any(word.removeprefix("--") in told for word in more)
 
 
 def started(plan: Plan, kept: dict[str, RunRecord]) -> ClusterBench:

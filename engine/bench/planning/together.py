@@ -1,0 +1,86 @@
+"""All nodes of a cluster measured together: one pool with a worker on each, whose requests this program sends."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from engine.bench.planning.engines import POOL
+from engine.bench.planning.plan import Plan
+from engine.cluster.cluster import Cluster
+from engine.cluster.specs import ClusterSpec
+from engine.errors import ConfigError
+from engine.machine.fingerprint import fingerprint_hash
+from engine.protocol import NodeInfo
+from engine.runs import CLUSTER
+from engine.units import counted
+
+SENDS_WITHIN_S = 86_400.0
+"""Time that the nodes of a cluster have to get a model and load it; each block that is sent has a limit of its own."""
+
+_OF_ONE_MACHINE = ("layout", "build", "pin")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """The nodes that a plan is measured on together. address: of their cluster."""
+
+    address: str
+    nodes: tuple[NodeInfo, ...]
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """Parameters of a pool with one worker on each node."""
+        return ClusterSpec(address=self.address, workers={node.name: 1 for node in self.nodes})
+
+    @property
+    def origin(self) -> str:
+        """Origin of a run that these nodes measured."""
+        return f"{CLUSTER}{counted(len(self.nodes), 'node')}"
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The nodes as the machine of a run, with the hash of its facts."""
+        each = {node.address: node.memory_bytes for node in self.nodes}
+        facts = {
+            "name": f"{self.origin}: {', '.join(node.name for node in self.nodes)}"[:200],
+            "threads": sum(node.cores for node in self.nodes),
+            "memory_bytes": sum(each.values()),
+            "llama": dict(self.nodes[0].llama),
+            "nodes": {node.name: f"{counted(node.cores, 'core')}, {node.cpu}" for node in self.nodes},
+        }
+        return {**facts, "hash": fingerprint_hash(facts)}
+
+    def plan_of(self, plan: Plan) -> Plan:
+        """Return a plan for one worker on each node with all its cores, and for as many times more users.
+
+        Raises ConfigError for another question than that of users, for other engines than the pool, and for settings
+        of one machine.
+        """
+        if plan.question != "users":
+            raise ConfigError("only the number of users is measured on all nodes together: measure it on each node")
+        if set(map(str, plan.axes.get("arm", (POOL,)))) != {POOL}:
+            raise ConfigError("only the pool runs on all nodes together: leave other engines out")
+        if senseless := [name for name in _OF_ONE_MACHINE if name in plan.axes or plan.pool.get(name)]:
+            raise ConfigError(f"{senseless[0]}: each node runs one worker with all its cores; leave it out")
+        if plan.measures_cold:
+            raise ConfigError("measures_cold: loading from disk is timed on one machine; leave it out")
+        threads = min(node.cores for node in self.nodes)
+        axes = dict(plan.axes)
+        if "users" in axes:
+            axes["users"] = (*axes["users"], *_more(max(axes["users"]), len(self.nodes)))
+        pool = {name: value for name, value in plan.pool.items() if name != "threads_batch"}
+        return replace(plan, axes=axes, pool=pool | {"instances": len(self.nodes), "threads": threads})
+
+
+def connected(address: str) -> Together:
+    """Return the nodes of the cluster at this address, to which the connection ends again. Raises as Cluster does."""
+    with Cluster(address) as cluster:
+        return Together(address=cluster.address, nodes=tuple(node.info() for node in cluster.nodes))
+
+
+def _more(users: int, times: int) -> Iterator[int]:
+    """Yield larger numbers of users, doubled each time, up to `times` as many."""
+    most = users * times
+    while users < most:
+        users = min(2 * users, most)
+        yield users

@@ -1,0 +1,87 @@
+"""Benchmarks over the nodes of a cluster: start, watch and stop the one that runs; the runs of a group."""
+
+from datetime import datetime
+from functools import partial
+
+from engine.bench.planning.plan import Plan
+from engine.errors import HistoryError
+from engine.over_nodes.cluster_bench import ClusterBench
+from engine.over_nodes.group import GroupKeeper, group_of, tag_of
+from engine.over_nodes.node_bench import NodeBench
+from engine.runs import RunRecord
+from engine.tasks import TaskRunner
+from engine.workbench.bench_manager import NO_HISTORY
+from engine.workbench.history_manager import HistoryManager
+from engine.workbench.machine_lease import MachineLease
+
+MOST_TOGETHER = 20
+"""Nodes of a group whose runs are read to be shown beside each other."""
+
+
+class NodesBench(ClusterBench):
+    """Task that measures a plan on every node and stores the runs; what could not be stored is tried again later."""
+
+    def __init__(self, plan: Plan, address: str, kept: HistoryManager) -> None:
+        self.plan, self.address, self._kept = plan, address, kept
+        name = plan.name or "Benchmark"
+        self._keeper = GroupKeeper(kept.history, tag_of(name, datetime.now()), kept.failed)
+        super().__init__(plan, address, name, self._keeper.keep)
+
+    def _measured(self) -> list[NodeBench]:
+        try:
+            return super()._measured()
+        finally:
+            for run in list(self._keeper.unsaved.values()):
+                self._kept.write_later(run.id, partial(self._keeper.put, run=run), partial(_itself, run))
+
+    @property
+    def run_ids(self) -> list[str]:
+        """Ids of the runs that have begun, in the order of their nodes."""
+        return [bench.record.id for bench in self.benches if bench.record is not None]
+
+
+class NodesBenchManager:
+    """Runner of benchmarks over nodes, one at a time in a thread of its own. Any thread may call it.
+
+    Nothing else runs meanwhile, as nodes may be on this machine.
+    """
+
+    def __init__(self, kept: HistoryManager, machine: MachineLease) -> None:
+        self._kept, self._machine = kept, machine
+        self._runs = TaskRunner[NodesBench]()
+
+    @property
+    def last(self) -> NodesBench | None:
+        """The running benchmark, else the last one."""
+        return self._runs.last
+
+    @property
+    def running(self) -> NodesBench | None:
+        """The running benchmark, if any."""
+        return self._runs.running
+
+    def start(self, plan: Plan, address: str) -> None:
+        """Measure a plan whole on each node of the cluster at `address`, in the background.
+
+        Raises ConfigError for what nodes cannot measure and while the machine is used, HistoryError without a history.
+        """
+        if self._kept.history is None:
+            raise HistoryError(NO_HISTORY)
+        task = NodesBench(plan, address, self._kept)
+        self._runs.start(task, lambda: self._machine.acquire(task.name, "measurement"))
+
+    def group(self, run: RunRecord) -> list[RunRecord]:
+        """Return the runs of a run's group, at most MOST_TOGETHER, in the order of their nodes; empty where it has
+        none."""
+        history = self._kept.history
+        ids = group_of(history, run) if history is not None else []
+        found = [history.runs.run(id) for id in ids[:MOST_TOGETHER]] if history is not None else []
+        return [one for one in found if one is not None]
+
+    def close(self) -> None:
+        """Stop the benchmark, and wait for its end."""
+        self._runs.close()
+
+
+def _itself(run: RunRecord) -> RunRecord:
+    return run

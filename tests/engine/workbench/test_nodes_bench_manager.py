@@ -1,0 +1,117 @@
+"""Benchmarks over nodes of a workbench: one at a time, stored in one group, stopped and told."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.bench.planning.plan import Plan
+from engine.cluster.cluster import TICK_S
+from engine.errors import ConfigError, HistoryError
+from engine.history.runs import Runs
+from engine.models import embedded_model
+from engine.runs import RunRecord
+from engine.settings import Settings
+from engine.workbench import Workbench
+from engine.workbench.machine_lease import MachineBusy
+from engine.workbench.nodes_bench_manager import NodesBench
+from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
+from tests.waiting import until
+
+PLAN = Plan(
+    model=str(embedded_model()), axes={"layout": ("1x1",)}, workload={"num_prompt": 8, "num_generated": 4}, rounds=1
+)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ClusterHere]:
+    """Two nodes, a and b, which hear from the front as from a real cluster."""
+    is_over = threading.Event()
+    with cluster_here(tmp_path, "a", "b") as one:
+
+        def watch() -> None:
+            while not is_over.wait(TICK_S):
+                for node in list(one.nodes):
+                    node.tick(0.0)
+
+        threading.Thread(target=watch, daemon=True).start()
+        monkeypatch.setattr(ClusterHere, "__enter__", lambda self: self, raising=False)
+        monkeypatch.setattr(ClusterHere, "__exit__", lambda self, *_error: self.close(), raising=False)
+        monkeypatch.setattr("engine.over_nodes.cluster_bench.Cluster", lambda _address, _on_opening: one)
+        yield one
+        is_over.set()
+
+
+@pytest.fixture
+def bench(home: Path) -> Iterator[Workbench]:
+    opened = Workbench(Settings.from_environment())
+    yield opened
+    opened.close()
+
+
+def started(bench: Workbench, plan: Plan = PLAN) -> NodesBench:
+    bench.nodes_bench.start(plan, "here")
+    task = bench.nodes_bench.running
+    assert task is not None
+    return task
+
+
+@pytest.mark.slow
+def test_runs_of_all_nodes_are_one_group_and_nothing_else_runs_meanwhile(
+    bench: Workbench, cluster: ClusterHere
+) -> None:
+    task = started(bench)
+    with pytest.raises(ConfigError, match="still running"):
+        bench.nodes_bench.start(PLAN, "here")
+    with pytest.raises(MachineBusy, match="The benchmark over nodes"):
+        bench.bench.start(PLAN)
+    task.result(300)
+    assert task.failures == [] and len(task.run_ids) == 2
+    for id in task.run_ids:
+        run = bench.bench.run(id)
+        assert run is not None and run.status == "done"
+        assert [one.origin for one in bench.nodes_bench.group(run)] == ["node a", "node b"]
+    assert bench.nodes_bench.running is None and bench.machine.busy_with == ""
+
+
+@pytest.mark.slow
+def test_a_stop_keeps_what_was_measured_and_is_no_failure(bench: Workbench, cluster: ClusterHere) -> None:
+    task = started(bench, Plan.from_dict({**PLAN.to_dict(), "rounds": 1000}))
+    until(lambda: task.progress.share > 0, "no sample comes", 120)
+    task.stop()
+    task.result(60)
+    (id,) = task.run_ids
+    run = bench.bench.run(id)
+    assert run is not None and run.status == "stopped" and len(run.samples)
+    assert task.failures == [] and [one.id for one in bench.nodes_bench.group(run)] == [id]
+
+
+@pytest.mark.slow
+def test_a_history_that_fails_gets_the_runs_later(
+    bench: Workbench, cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, fails = Runs.put, True
+
+    def failing(self: Runs, run: RunRecord) -> None:
+        if fails:
+            raise HistoryError("the disk is full")
+        put(self, run)
+
+    monkeypatch.setattr(Runs, "put", failing)
+    task = started(bench)
+    task.result(300)
+    assert "the disk is full" in str(bench.history_error)
+    assert [bench.bench.run(id) for id in task.run_ids] == [None, None]
+    fails = False
+    until(lambda: all(bench.bench.run(id) for id in task.run_ids), "the runs are not stored later", 60)
+
+
+def test_what_nodes_cannot_measure_is_refused_before_anything_begins(bench: Workbench) -> None:
+    with pytest.raises(ConfigError, match="external engines"):
+        bench.nodes_bench.start(Plan.from_dict({**PLAN.to_dict(), "axes": {"arm": ["external:x"]}}), "here")
+    assert bench.nodes_bench.last is None and bench.machine.busy_with == ""
+
+
+def test_without_a_cluster_there_are_no_nodes(bench: Workbench) -> None:
+    assert bench.cluster == ("", [])
