@@ -53,7 +53,7 @@ def jobs(bench: Workbench) -> Iterator[Job]:
     benchmark, comparison, file = bench.bench.running, bench.compare.running, bench.files.task
     loads, backends, meaning = bench.load_order.running, bench.backends.running, bench.meaning.reading
     prepared, imported = bench.bench.background.running, bench.importing.running
-    workers = bench.clusters.changing
+    joining, workers = bench.clusters.task, bench.clusters.changing
     replay, diff, card = bench.replays.running, bench.diffs.running, bench.cards.running
     if card is not None:
         yield Job("This machine", "", OVERVIEW, {}, card)
@@ -79,6 +79,8 @@ def jobs(bench: Workbench) -> Iterator[Job]:
         yield Job("In the background", prepared.name, BENCHMARK, {}, prepared)
     if imported is not None:
         yield Job("Import", imported.name, HISTORY, {}, imported)
+    if joining is not None and joining.is_running:
+        yield Job("Cluster", joining.address, LAB, {}, joining)
     if workers is not None and workers.is_running:
         yield Job("Workers", "", LAB, {}, workers)
     if replay is not None:

@@ -49,10 +49,12 @@ def joined(page: Page, ray: RayCluster) -> Page:
     page.get_by_role("button", name="Change", exact=True).first.click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_text("Cluster", exact=True).click()
-    if dialog.get_by_text("2 nodes").count() == 0:
+    connect, disconnect = (dialog.get_by_role("button", name=name, exact=True) for name in ("Connect", "Disconnect"))
+    expect(connect.or_(disconnect)).to_be_visible()
+    if connect.count():
         dialog.get_by_role("textbox", name="Address").fill(ray.address)
-        dialog.get_by_role("button", name="Connect").click()
-    expect(dialog.get_by_text("2 nodes")).to_be_visible(timeout=120_000)
+        connect.click()
+    expect(disconnect).to_be_visible(timeout=120_000)
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     return page
@@ -131,6 +133,7 @@ def test_a_cluster_is_joined_run_on_and_given_other_workers(
     expect(dialog.get_by_text("must be HOST")).to_be_visible()
     address.fill(ray.address)
     dialog.get_by_role("button", name="Connect").click()
+    expect(dialog.get_by_role("button", name="Disconnect")).to_be_visible(timeout=120_000)
     expect(dialog.get_by_text("2 nodes")).to_be_visible()
     expect(dialog.get_by_role("spinbutton", name="Workers on b")).to_have_value("1")
     dialog.get_by_role("button", name="Load", exact=True).click()

@@ -29,6 +29,9 @@ CONFIGURATION = "configuration"
 
 def offer(bench: Workbench, read: Callable[[], Plan]) -> None:
     """Draw the button that measures the plan on each node of the cluster; nothing where none is connected."""
+    joining = bench.clusters.task
+    if joining is not None and joining.is_running:
+        task_progress.follow(joining, joining.name)
     address, nodes = bench.cluster
     if not nodes:
         return
