@@ -46,7 +46,7 @@ class Stalling:
 def stalling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stalling]:
     with cluster_here(tmp_path) as cluster:
         one = Stalling(cluster)
-        monkeypatch.setattr(placed, "Cluster", lambda _address, on_opening: cluster)
+        monkeypatch.setattr(placed, "Cluster", lambda _address, *_calls: cluster)
         yield one
         one.relay.close()
 
