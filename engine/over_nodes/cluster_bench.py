@@ -82,9 +82,10 @@ class ClusterBench(Task[list[NodeBench]]):
 
     def _progress(self) -> Progress:
         share = sum(bench.share for bench in self._benches) / max(len(self._benches), 1)
-        left = [bench.left_s for bench in self._benches if bench.left_s is not None]
+        left = [bench.left_s for bench in self._benches if not bench.is_over]
+        known = [seconds for seconds in left if seconds is not None]
         doing = ", ".join(f"{bench.node.name}: {bench.doing}" for bench in self._benches)
-        return Progress(share, doing, max(left) if left else None)
+        return Progress(share, doing, max(known) if known and len(known) == len(left) else None)
 
 
 def check_for_nodes(plan: Plan) -> None:

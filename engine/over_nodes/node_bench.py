@@ -48,7 +48,7 @@ class NodeBench:
         self.node = node
         self.error: EngineError | None = None
         self.record: RunRecord | None = None
-        self.share, self.doing = 0.0, "waits"
+        self.share, self.doing, self.is_over = 0.0, "waits", False
         self.left_s: float | None = None
         self._plan, self._offers, self._keep = plan, offers, keep
         self._id, self._began = new_id(), datetime.now(UTC)
@@ -72,7 +72,7 @@ class NodeBench:
                 outcome = {"sentence": f"Not measured to the end: {error}"}
                 self._take(replace(self.record, status="interrupted", outcome=outcome))
         finally:
-            self.doing, self.left_s = ("ended" if self.error is None else "failed"), None
+            self.doing, self.left_s, self.is_over = ("ended" if self.error is None else "failed"), None, True
 
     def _check(self) -> None:
         if self._stopping.is_set():
