@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import sync_playwright
 
 from engine.models.library import embedded_model
 from engine.settings import Settings
@@ -13,14 +13,14 @@ from engine.specs import Request, Sampling
 from engine.workbench import Workbench
 from engine.workbench.branching import MOST_SAMPLES
 from engine.workbench.trials import Draft, LiveTrial
-from tests.speed.browser import READY_MS, app, chromium
+from tests.speed.browser import app, chromium, visit
 from tests.speed.common import Row, at_least, at_most
 
 ROUNDS = 20
 SHAPE = "the model that ships"
 NUM_PROMPT, NUM_TOKENS, AT = 400, 24, 2
 NUM_ROWS = 1000
-SETTLE_MS = 2_000
+ROWS = "[role=tree] [role=treeitem]"
 
 
 def measure(num_rounds: int = ROUNDS, _shape: str = SHAPE) -> list[Row]:
@@ -29,7 +29,7 @@ def measure(num_rounds: int = ROUNDS, _shape: str = SHAPE) -> list[Row]:
         num_decodes = _fill(Path(home))
         with app(str(embedded_model()), {"LOGITBENCH_HOME": home}) as address, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-            visits = [_visit(browser, address) for _ in range(num_rounds)]
+            visits = [visit(browser, address, "Prompt lab", ROWS) for _ in range(num_rounds)]
             browser.close()
     seconds, rows = zip(*visits, strict=True)
     beside = f"median {np.median(seconds):.3f} s of {len(seconds)}; {rows[0]:,} rows"
@@ -75,21 +75,3 @@ def _fill(home: Path) -> int:
 def _ended(trial: LiveTrial) -> LiveTrial:
     trial.job.result()
     return trial
-
-
-def _visit(browser: Browser, address: str) -> tuple[float, int]:
-    """Return the seconds from a click on the page's link to its tree, and how many rows that has."""
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    page.goto(f"{address}/cost")
-    page.get_by_role("heading", name="Cost", exact=True).wait_for(timeout=READY_MS)
-    page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(SETTLE_MS)
-    link = page.get_by_role("link", name="Prompt lab")
-    began = time.monotonic()
-    link.click()
-    rows = page.get_by_role("tree").locator("[role=treeitem]")
-    rows.last.wait_for(timeout=READY_MS)
-    seconds = time.monotonic() - began
-    num_rows = rows.count()
-    page.close()
-    return seconds, num_rows

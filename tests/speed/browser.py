@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.processes import free_port
 from tests.speed.common import Row, at_most, model
@@ -23,6 +23,23 @@ from tests.speed.peers import ROOT
 ROUNDS = 1
 SHAPE = "llama-1.1b-32k"
 READY_MS = 120_000
+SETTLE_MS = 2_000
+FOLLOW = """([title, rows]) => new Promise((resolve) => {
+  const began = performance.now();
+  const links = [...document.querySelectorAll("[data-testid=stSidebarNavLink]")];
+  links.find((link) => link.textContent.includes(title)).click();
+  const roots = () => [document, ...[...document.querySelectorAll("*")].flatMap((host) => host.shadowRoot ?? [])];
+  const look = () => {
+    const found = roots().flatMap((root) => [...root.querySelectorAll(rows)]);
+    if (!found.at(-1)?.getClientRects().length) return requestAnimationFrame(look);
+    requestAnimationFrame(() => setTimeout(() => resolve([performance.now() - began, found.length])));
+  };
+  requestAnimationFrame(look);
+})"""
+"""Milliseconds from a click in the navigation until rows are painted, and how many.
+
+Each frame is looked at: Playwright's own waits look after 20, 50, 100 and 100 ms, then every 500 ms.
+"""
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
@@ -57,6 +74,21 @@ def delays(stamps: list[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.float64]
     if not timed:
         raise SystemExit("The page gave no time stamps: nothing was streamed.")
     return np.array([stamp["origin"] + stamp["painted"] - 1e3 * stamp["decodedAt"] for stamp in timed])
+
+
+def visit(browser: Browser, address: str, title: str, rows: str) -> tuple[float, int]:
+    """Seconds from a click on the page's link to its rows, once the page before it stands still; number of rows.
+
+    rows: their selector, in the document or in a component.
+    """
+    page = browser.new_page(viewport={"width": 1400, "height": 900})
+    page.goto(f"{address}/cost")
+    page.get_by_role("heading", name="Cost", exact=True).wait_for(timeout=READY_MS)
+    page.wait_for_load_state("networkidle")
+    page.wait_for_timeout(SETTLE_MS)
+    milliseconds, num_rows = page.evaluate(FOLLOW, [title, rows])
+    page.close()
+    return milliseconds / 1e3, num_rows
 
 
 @contextmanager

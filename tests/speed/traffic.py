@@ -11,19 +11,19 @@ from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 
 import numpy as np
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Locator, Page, sync_playwright
 
 from engine.api.openai.server import KEY_FILE
 from engine.api.openai.traffic import KEPT_CALLS
 from engine.models.library import embedded_model
 from tests.processes import free_port
-from tests.speed.browser import READY_MS, app, chromium
+from tests.speed.browser import READY_MS, app, chromium, visit
 from tests.speed.common import Row, at_most
 
 ROUNDS = 20
 SHAPE = "the model that ships"
 NUM_CLIENTS, STREAMED = 8, 64
-SETTLE_MS = 2_000
+ROWS = "table[aria-label='Calls, newest first'] tbody tr"
 TOKENS = 5
 """Place of the cell with the number of generated tokens."""
 WAIT_FOR_ROW = """
@@ -75,7 +75,7 @@ def measure(num_rounds: int = ROUNDS, _shape: str = SHAPE) -> list[Row]:
     with workbench() as (address, api), sync_playwright() as playwright:
         api.fill(KEPT_CALLS)
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        visits_s = [visit(browser, address) for _ in range(num_rounds)]
+        visits_s = [visit(browser, address, "Traffic", ROWS)[0] for _ in range(num_rounds)]
         page = browser.new_page(viewport={"width": 1400, "height": 900})
         page.goto(f"{address}/traffic")
         delays_s = [delay(page, api) for _ in range(num_rounds)]
@@ -90,22 +90,6 @@ def row(figure: str, seconds: list[float], goal: float) -> Row:
     """The line of one figure: the 95th percentile, with the median beside it."""
     beside = f"median {np.median(seconds):.3f} s of {len(seconds)}"
     return at_most(figure, float(np.percentile(seconds, 95)), goal, beside, "s")
-
-
-def visit(browser: Browser, address: str) -> float:
-    """Seconds from a click on the page's link to its rows, once the page before it stands still."""
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
-    page.goto(f"{address}/cost")
-    page.get_by_role("heading", name="Cost", exact=True).wait_for(timeout=READY_MS)
-    page.wait_for_load_state("networkidle")
-    page.wait_for_timeout(SETTLE_MS)
-    link = page.get_by_role("link", name="Traffic")
-    began = time.monotonic()
-    link.click()
-    table(page).locator("tbody tr").first.wait_for()
-    seconds = time.monotonic() - began
-    page.close()
-    return seconds
 
 
 def delay(page: Page, api: Api) -> float:
