@@ -73,6 +73,12 @@ class Vocabulary:
         name = self.names.get(token)
         return readable(self.pieces[token]) if name is None else name
 
+    def texts(self, tokens: Iterable[int]) -> str:
+        """Return several tokens as one text: as `text`, with the characters that they only make together."""
+        names, pieces = self.names, self.pieces
+        parts = (names[one].encode("utf-8", "replace") if one in names else pieces[one] for one in tokens)
+        return readable(b"".join(parts))
+
     def join(self, tokens: list[int] | tuple[int, ...]) -> bytes:
         """Return the concatenated bytes of several tokens."""
         return b"".join(self.pieces[token] for token in tokens)

@@ -52,35 +52,43 @@ class Branch(NamedTuple):
         return None if self.logprob is None else -self.logprob / math.log(2) / (self.end - self.start)
 
 
-@dataclass
+class _Path(NamedTuple):
+    """Path with its ids as a list: numpy takes longer for a few tokens than Python does."""
+
+    ids: list[int]
+    of: TokenPath
+
+
+@dataclass(slots=True)
 class _Node:
     """Node of the radix tree: tokens start to end of `path`."""
 
-    path: TokenPath
+    path: _Path
     start: int
     end: int
     trials: list[TokenPath] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)
     children: dict[int, "_Node"] = field(default_factory=dict)
 
-    def num_shared(self, other: TokenPath) -> int:
-        """Return how many of its tokens `other` has at the same positions."""
-        end = min(self.end, len(other.ids))
-        differs = self.path.ids[self.start : end] != other.ids[self.start : end]
-        return int(differs.argmax()) if differs.any() else end - self.start
+    def end_of_shared(self, ids: list[int]) -> int:
+        """Return the position up to which these ids are those of its tokens."""
+        own, end = self.path.ids, min(self.end, len(ids))
+        if own[self.start : end] == ids[self.start : end]:
+            return end
+        return next(at for at in range(self.start, end) if own[at] != ids[at])
 
     def split(self, at: int) -> None:
         """Move the tokens from `at` on to a new only child."""
         rest = _Node(self.path, at, self.end, list(self.trials), self.ends, self.children)
-        self.end, self.ends, self.children = at, [], {int(self.path.ids[at]): rest}
+        self.end, self.ends, self.children = at, [], {self.path.ids[at]: rest}
 
     def figures(self) -> tuple[float | None, float | None]:
         """Return the probability of its first token, and the log-probability of all."""
-        logprobs = self.path.logprobs[self.start : self.end]
-        if not len(logprobs):
+        logprobs = self.path.of.logprobs[self.start : self.end].tolist()
+        if not logprobs:
             return None, None
-        first, total = float(logprobs[0]), float(logprobs.sum())
-        return (None if np.isnan(first) else float(np.exp(first))), (None if np.isnan(total) else total)
+        first, total = logprobs[0], sum(logprobs)
+        return (None if math.isnan(first) else math.exp(first)), (None if math.isnan(total) else total)
 
 
 def branches_of(paths: Iterable[TokenPath]) -> list[Branch]:
@@ -96,15 +104,18 @@ def branches_of(paths: Iterable[TokenPath]) -> list[Branch]:
 
 
 def _insert(roots: dict[int, _Node], path: TokenPath) -> None:
+    ids = path.ids.tolist()
     children, position = roots, 0
     while True:
-        node = children.setdefault(int(path.ids[position]), _Node(path, position, len(path.ids)))
-        shared = node.num_shared(path)
-        if position + shared < node.end:
-            node.split(position + shared)
+        node = children.get(ids[position])
+        if node is None:
+            children[ids[position]] = _Node(_Path(ids, path), position, len(ids), [path], [path.trial_id])
+            return
+        position = node.end_of_shared(ids)
+        if position < node.end:
+            node.split(position)
         node.trials.append(path)
-        position += shared
-        if position == len(path.ids):
+        if position == len(ids):
             node.ends.append(path.trial_id)
             return
         children = node.children
@@ -119,7 +130,7 @@ def _flattened(roots: dict[int, _Node]) -> list[Branch]:
         is_forced = all(bool(path.is_forced[node.start]) for path in node.trials)
         trials, ends = tuple(path.trial_id for path in node.trials), tuple(node.ends)
         found.append(
-            Branch(parent, depth, node.path.trial_id, node.start, node.end, p, logprob, is_forced, trials, ends)
+            Branch(parent, depth, node.path.of.trial_id, node.start, node.end, p, logprob, is_forced, trials, ends)
         )
         waiting += [(child, len(found) - 1, depth + 1) for child in _in_order(node.children)[::-1]]
     return found

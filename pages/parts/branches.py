@@ -104,9 +104,8 @@ def share(p: float) -> str:
 def _row(
     trial: Trial, branch: Branch, path: TokenPath, ends: Sequence[Relative], relatives: dict[str, Relative]
 ) -> BranchRow:
-    vocabulary = trial.steps.vocabulary
-    tokens = path.ids[branch.start : branch.end].tolist()
-    text = visible("".join(vocabulary.text(token) for token in tokens[:TEXT_WIDTH])[:TEXT_WIDTH])
+    shown = path.ids[branch.start : min(branch.end, branch.start + TEXT_WIDTH)].tolist()
+    text = visible(trial.steps.vocabulary.texts(shown)[:TEXT_WIDTH])
     p, num = ("" if branch.p is None else share(branch.p)), len(branch.trials)
     bits = "" if branch.surprise_bits is None else significant(branch.surprise_bits)
     name = next((one.name.splitlines()[0][:NAME_WIDTH] for one in ends if one.name), "")
@@ -115,7 +114,7 @@ def _row(
         parent=branch.parent,
         depth=branch.depth,
         text=text,
-        cells=(p, f"{num:,}", f"{len(tokens):,}", bits),
+        cells=(p, f"{num:,}", f"{branch.end - branch.start:,}", bits),
         name=visible(name),
         is_starred=any(one.is_starred for one in ends),
         is_forced=branch.is_forced,

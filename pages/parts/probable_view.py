@@ -77,7 +77,7 @@ def _rows(trial: Trial, found: Probable) -> list[BranchRow]:
         before = 0.0 if branch.parent is None else totals[branch.parent]
         totals[number] = before + (branch.logprob or 0.0)
         ids = found.found[int(branch.trial_id)].ids[branch.start : branch.end]
-        text = visible("".join(map(trial.steps.vocabulary.text, ids))[:TEXT_WIDTH])
+        text = visible(trial.steps.vocabulary.texts(ids)[:TEXT_WIDTH])
         p, total = share(branch.p or 0.0), share(math.exp(totals[number]))
         rows.append(
             BranchRow(

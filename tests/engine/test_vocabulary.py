@@ -1,4 +1,4 @@
-"""Search of a vocabulary: what is found, in which order, and what no query can break."""
+"""Vocabulary: what a search finds, in which order, and what no query can break; the text of several tokens."""
 
 from dataclasses import replace
 
@@ -82,3 +82,16 @@ def test_a_search_changes_neither_equality_nor_hash() -> None:
     searched.search("cat")
     assert searched == VOCABULARY
     assert searched.hash == VOCABULARY.hash
+
+
+def test_several_tokens_are_one_text_with_the_characters_that_they_make_together() -> None:
+    split = replace(VOCABULARY, pieces=(*PIECES, b"\x90", b"\xb1"), kinds=bytes(len(PIECES) + 2))
+    cat = [8, len(PIECES), len(PIECES) + 1]
+    assert split.texts([0, *cat, 2]) == f"{BEGIN}🐱 cat"
+    assert split.texts(cat[:2]) == "<F0><9F><90>" and split.texts(cat[1:]) == "<90><B1>"
+    assert split.texts([]) == ""
+
+
+def test_a_name_that_is_no_text_breaks_no_line() -> None:
+    named = replace(VOCABULARY, names={0: "\ud800"})
+    assert named.texts([0, 1]) == "?cat"
