@@ -75,6 +75,12 @@ def test_the_tree_by_keyboard_with_a_name_a_star_and_undo(shipped: Server, open_
     expect(rows).to_have_count(1)
     page.keyboard.press("ArrowRight")
     expect(rows).to_have_count(3)
+    page.keyboard.press("?")
+    keys = page.get_by_role("dialog", name="Keys")
+    expect(keys.get_by_role("definition").filter(has_text="Name it")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(keys).to_be_hidden()
+    expect(rows.first).to_be_focused()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("F2")
     page.keyboard.type("the other <b>one</b>")
@@ -93,6 +99,30 @@ def test_the_tree_by_keyboard_with_a_name_a_star_and_undo(shipped: Server, open_
     expect(page.get_by_role("tree")).to_have_count(0)
     page.get_by_role("button", name="Undo").click()
     trials(page, 2)
+
+
+def test_every_row_of_a_large_tree_is_filled_reached_by_keyboard_and_told_to_screen_readers(
+    shipped: Server, open_page: OpenPage
+) -> None:
+    page = open_page(shipped.url)
+    started(page)
+    answer(page).nth(1).click()
+    controls = branching(page)
+    controls.get_by_label("Number of samples").fill("64")
+    controls.get_by_role("button", name="Samples").click()
+    rows = trials(page, 65)
+    expect(page.locator(".tree .running")).to_have_count(0)
+    expect(page.locator(".tree [role=treeitem]:not(:has(.label))")).to_have_count(0)
+    has_ended(page)
+    num_rows = rows.count()
+    assert num_rows > 64
+    rows.first.focus()
+    page.keyboard.press("End")
+    expect(rows.last).to_be_focused()
+    expect(rows.last).to_be_in_viewport()
+    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    told = [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == "treeitem"]
+    assert len(told) == num_rows and all(", p " in name for name in told)
 
 
 def test_the_most_probable_continuations_and_one_that_is_chosen(shipped: Server, open_page: OpenPage) -> None:

@@ -117,12 +117,14 @@ class Keys {
     const head = element("div", "inspector-head");
     head.append(element("h3", "", "Keys"), close);
     const said = ([, shown, meaning]) => [shown, meaning];
+    const trees = this.strip.trees.map((tree) => tree.keys).sort((one, other) => other.length - one.length);
     const groups = [
       ["In the text", [...TEXT_KEYS, ESCAPE].map(said)],
       ["On the playback bar", [["← →", "One token"], ["PgUp PgDn", "Ten tokens"], ["Home End", "Start, end"], ["Space", "Play or pause"]]],
       ["Anywhere in the tokens", LETTER_KEYS.map(said)],
       ["On the page", [...pageKeys(), ["?", "This list"]]],
-    ];
+      ["In a tree", trees[0]],
+    ].filter(([, keys]) => keys.length);
     this.root.replaceChildren(head, ...groups.map(([title, keys]) => this.group(title, keys)), this.choice());
     this.root.showModal();
   }

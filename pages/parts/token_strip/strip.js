@@ -51,6 +51,10 @@ class Strip {
     this.root.append(this.figures.root, bar, this.whatIf.root, this.body, this.hover.tooltip.root, this.keys.root);
   }
 
+  get trees() {
+    return [this.tree, this.probable, ...this.beams];
+  }
+
   /** Take the data of a rerun; the same trial goes on undisturbed. */
   update({ data, setTriggerValue }) {
     this.trigger = setTriggerValue;

@@ -2,6 +2,18 @@
 
 const FOLDED = "logitbench.tree.folded";
 const MOST_LEVELS = 12;
+const FILLED_FIRST = 40; // a list of sequences, whose rows wrap, has no more
+const FILLED_AT_ONCE = 100;
+
+/** Keys of a tree, and of one whose rows can be marked: [as they are shown, what they do]. */
+const TREE_KEYS = [
+  ["↑ ↓", "Row above, below"],
+  ["→", "Unfold a row, or the next"],
+  ["←", "Fold a row, or the one that it follows"],
+  ["Home End", "First, last row"],
+  ["Enter", "Open its trial"],
+];
+const MARK_KEYS = [["S", "Set or remove its star"], ["F2", "Name it"], ["Delete", "Delete it and all below"]];
 
 function foldedKeys() {
   try {
@@ -45,27 +57,46 @@ class Tree {
     this.root.title = data.help;
     this.head.replaceChildren(...data.heads.map(([name, text]) => element("span", name, text)));
     this.rows = data.rows.map((row, index) => this.make(row, index));
-    if (!matchMedia("(hover: hover)").matches) this.rows.forEach((row) => this.offer(row));
     this.list.replaceChildren(...this.rows);
     this.showFolds();
+    this.numFilled = 0;
+    this.fillUpTo(FILLED_FIRST);
     this.focusable(Math.max(data.rows.findIndex((row) => row.is_open), 0), hadFocus);
   }
 
+  /** Make a row with all that it is to the keyboard and to a screen reader; what is seen in it comes with `fill`. */
   make(row, index) {
-    const made = element("div", "row");
+    const made = element("div", `row${row.is_open ? " shown" : ""}${row.is_passed ? " passed" : ""}`);
     made.index = index;
     made.tabIndex = -1;
     made.setAttribute("role", "treeitem");
     made.ariaLevel = String(row.depth + 1);
     made.ariaSelected = String(row.is_open);
-    made.ariaLabel = made.title = this.inWords(row);
-    made.classList.toggle("shown", row.is_open);
-    made.classList.toggle("passed", row.is_passed);
+    made.ariaLabel = this.inWords(row);
+    return made;
+  }
+
+  /** Fill the rows before `end`, and then the others, portion by portion: those in view are painted before that. */
+  fillUpTo(end) {
+    clearTimeout(this.due);
+    const isTouched = !matchMedia("(hover: hover)").matches;
+    for (; this.numFilled < Math.min(end, this.rows.length); this.numFilled += 1) {
+      this.fill(this.rows[this.numFilled]);
+      if (isTouched) this.offer(this.rows[this.numFilled]);
+    }
+    if (end < this.rows.length) this.due = setTimeout(() => this.fillUpTo(end + FILLED_AT_ONCE));
+  }
+
+  /** Write into a row what is seen of it. */
+  fill(made) {
+    if (made.hasChildNodes()) return;
+    const { index } = made;
+    const row = this.data.rows[index];
+    made.title = made.ariaLabel;
     made.style.setProperty("--level", Math.min(row.depth, MOST_LEVELS));
     const text = element("span", "label");
     text.append(element("span", this.hasBelow(index) ? "fold" : "fold none", "▾"), ...this.marks(row), this.text(row));
     made.append(text, ...row.cells.map((cell, at) => element("span", this.data.heads[at + 1][0], cell)));
-    return made;
   }
 
   text(row) {
@@ -98,6 +129,7 @@ class Tree {
   /** Give a row its buttons, once a pointer or the focus is there: a large tree has thousands. */
   offer(made) {
     if (!made || !this.data.can_mark || made.querySelector(".actions")) return;
+    this.fill(made);
     const cell = element("span", "actions");
     const { index } = made;
     const row = this.data.rows[index];
@@ -146,6 +178,7 @@ class Tree {
     Object.assign(field, { type: "text", maxLength: 100, value: row.name });
     field.ariaLabel = "Name of this branch";
     const made = this.rows[index];
+    this.fill(made);
     const finish = (isKept) => {
       field.onblur = null;
       field.remove();
@@ -182,11 +215,18 @@ class Tree {
     this.data.rows.forEach((row, index) => {
       const isFolded = this.folded.has(row.key);
       isHidden[index] = row.parent !== null && (isHidden[row.parent] || this.folded.has(this.data.rows[row.parent].key));
-      this.rows[index].hidden = isHidden[index];
+      const made = this.rows[index];
       const has = this.hasBelow(index);
-      this.rows[index].classList.toggle("folded", has && isFolded);
-      if (has) this.rows[index].ariaExpanded = String(!isFolded);
+      made.hidden = isHidden[index];
+      made.classList.toggle("folded", has && isFolded);
+      if (has) made.ariaExpanded = String(!isFolded);
     });
+  }
+
+  /** Keys that work here at present. */
+  get keys() {
+    if (!this.data || this.root.hidden) return [];
+    return [...TREE_KEYS, ...(this.data.can_mark ? MARK_KEYS : [])];
   }
 
   // Keyboard: one row has the focus.
