@@ -150,3 +150,7 @@ def test_the_answers_are_seen_without_scrolling(kept: Server, open_page: OpenPag
     tops = [box["y"] for answer in answers.all() if (box := answer.bounding_box()) is not None]
     assert max(tops) < 900 and len(tops) == 2
     assert page.get_by_test_id("stMain").evaluate("main => main.scrollHeight") < 2200
+    answers.first.locator(".t.answer").nth(20).click()
+    candidates = page.locator(".inspector:visible .table")
+    expect(candidates.get_by_role("button", name="Ban").first).to_be_visible()
+    assert candidates.evaluate("table => table.scrollWidth <= table.clientWidth")
