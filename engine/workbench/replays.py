@@ -68,10 +68,10 @@ class ReplayTask(Task[Replayed]):
 
     def _replay(self) -> Replayed:
         self.update(doing="Checking the model file", left_s=None)
-        engine = self.trial.engine
-        if engine is not None and is_managed(self.trial) and not gives_ids(engine.dialect):
+        by = self.trial.engine
+        if by is not None and is_managed(self.trial) and not gives_ids(by.dialect):
             raise ModelError(
-                f"This trial was answered by {engine.name}, which takes and returns no token ids: whether its tokens "
+                f"This trial was answered by {by.name}, which takes and returns no token ids: whether its tokens "
                 "are the same again cannot be told. Run it again to compare the texts."
             )
         file = file_of(self.trial, self._model, may_be_managed=True)
