@@ -10,7 +10,7 @@ import msgspec
 
 from engine.api.openai.call_shape import CallShape, marks_of, text_of
 from engine.api.openai.generation import Choice
-from engine.api.openai.logprobs import Shown, content, legacy, of_prompt, shown
+from engine.api.openai.logprobs import Shown, TokenTexts, content, legacy, of_prompt, shown
 from engine.api.openai.requests import ChatRequest, CompletionRequest
 from engine.api.openai.tool_calls import overlap
 from engine.arrivals import arrivals
@@ -60,7 +60,7 @@ class _Answers:
     def __init__(self, asked: CompletionRequest | ChatRequest, model: str, choices: Sequence[Choice]) -> None:
         self._n, self._gives_ids = asked.n, bool(asked.return_token_ids)
         self._prompt_top = asked.prompt_logprobs
-        self._vocabulary = choices[0].trial.job.vocabulary
+        self._texts = TokenTexts(choices[0].trial.job.vocabulary)
         self._about = {
             "id": f"{self.prefix}-{choices[0].trial.id}",
             "created": int(choices[0].trial.created_at.timestamp()),
@@ -72,7 +72,7 @@ class _Answers:
         """Return what is asked about the tokens of a prompt."""
         asked: dict[str, Any] = {}
         if self._prompt_top is not None:
-            asked["prompt_logprobs"] = of_prompt(self._vocabulary, done.prompt_steps, self._prompt_top)
+            asked["prompt_logprobs"] = of_prompt(self._texts, done.prompt_steps, self._prompt_top)
         if self._gives_ids:
             asked["prompt_token_ids"] = list(done.prompt_ids)
         return asked
@@ -153,9 +153,9 @@ class CompletionAnswers(_Answers):
 
     def _logprobs(self, tokens: Sequence[Shown], offset: int = 0) -> dict[str, Any]:
         """Return the legacy columns; where ids are asked for, also the entries of a chat, with the id of each token."""
-        given = legacy(self._vocabulary, tokens, offset)
+        given = legacy(self._texts, tokens, offset)
         if self._gives_ids:
-            given["content"] = content(self._vocabulary, tokens, self._asked.logprobs or 0, has_ids=True)
+            given["content"] = content(self._texts, tokens, self._asked.logprobs or 0, has_ids=True)
         return given
 
 
@@ -169,7 +169,7 @@ class ChatAnswers(_Answers):
         self._asked = asked
         self._calls = [CallShape(choice.trial.id, choice.tools) for choice in choices]
         if choices[0].tools.form is not None:
-            self.marks = marks_of(self._vocabulary)
+            self.marks = marks_of(self._texts.vocabulary)
 
     def response(self, choices: Sequence[Choice], completions: Sequence[Completion]) -> dict[str, Any]:
         """Return the whole response."""
@@ -214,7 +214,7 @@ class ChatAnswers(_Answers):
         if not self._asked.logprobs:
             return None
         num_top = self._asked.top_logprobs or 0
-        return {"content": content(self._vocabulary, tokens, num_top, has_ids=self._gives_ids), "refusal": None}
+        return {"content": content(self._texts, tokens, num_top, has_ids=self._gives_ids), "refusal": None}
 
 
 class Feed:
@@ -227,6 +227,9 @@ class Feed:
 
     def push(self, text: str) -> str:
         """Return the text that can be sent now."""
+        if not self._stops:
+            self.num_sent += len(text)
+            return text
         self._held += text
         at = min((place for stop in self._stops if (place := self._held.find(stop)) >= 0), default=None)
         if at is None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from engine.api.openai import answers
-from engine.api.openai.logprobs import Shown, legacy
+from engine.api.openai.logprobs import Shown, TokenTexts, legacy
 from engine.specs import Sampling
-from engine.vocabulary import Vocabulary
 from tests.engine.api.openai.conftest import Api
 from tests.waiting import until
 
@@ -31,10 +30,10 @@ def test_many_tokens_are_written_down_beside_the_event_loop(
     """Other calls would stand still for as long, which may be minutes."""
     threads = set[str]()
 
-    def seen(vocabulary: Vocabulary, tokens: Sequence[Shown], *rest: Any) -> dict[str, Any]:
+    def seen(texts: TokenTexts, tokens: Sequence[Shown], *rest: Any) -> dict[str, Any]:
         if len(tokens) > 1:
             threads.add(threading.current_thread().name)
-        return legacy(vocabulary, tokens, *rest)
+        return legacy(texts, tokens, *rest)
 
     monkeypatch.setattr(answers, "legacy", seen)
     body = {"prompt": "Once upon", "max_tokens": 30, "ignore_eos": True, "logprobs": 20, "n": 2, **given}
