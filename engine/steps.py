@@ -50,8 +50,7 @@ class StepTable(Sequence["TokenStep"]):
         self.vocabulary, self.k, self.stages, self.watched = vocabulary, k, stages, watched
         self._is_prompt = is_prompt
         self._size = 0
-        self._rows: Records = np.zeros(64, step_dtype(k, len(stages), len(watched)))
-        self._memory = _bytes_of(self._rows)
+        self._use(np.zeros(64, step_dtype(k, len(stages), len(watched))))
         self._texts: list[str] = []
         self._reading = threading.Lock()
         self._decoder = TextDecoder(vocabulary, strip_first_space=is_prompt)
@@ -97,9 +96,11 @@ class StepTable(Sequence["TokenStep"]):
 
     def _grow(self, size: int) -> None:
         grown = np.zeros(size, self._rows.dtype)
-        memory = _bytes_of(grown)
-        memory[: len(self._memory)] = self._memory
-        self._rows, self._memory = grown, memory
+        _bytes_of(grown)[: len(self._memory)] = self._memory
+        self._use(grown)
+
+    def _use(self, rows: Records) -> None:
+        self._rows, self._memory, self._ids = rows, _bytes_of(rows), rows["record"]["id"]
 
     @property
     def records(self) -> Records:
@@ -144,7 +145,7 @@ class StepTable(Sequence["TokenStep"]):
     @property
     def ids(self) -> list[int]:
         """Token ids in order."""
-        ids: list[int] = self.records["id"].tolist()
+        ids: list[int] = self._ids[: self._size].tolist()
         return ids
 
     def text_of(self, index: int) -> str:
@@ -154,7 +155,7 @@ class StepTable(Sequence["TokenStep"]):
     def texts_of(self, here: range) -> list[str]:
         """Return the readable text that each of some successive steps adds."""
         with self._reading:
-            for token in self._rows["record"]["id"][len(self._texts) : here.stop].tolist():
+            for token in self._ids[len(self._texts) : here.stop].tolist():
                 self._texts.append(self._decoder.step(token))
         return self._texts[here.start : here.stop]
 
@@ -248,7 +249,7 @@ class TokenStep:
 
     def __init__(self, table: StepTable, index: int) -> None:
         self._table, self._index = table, index
-        self.id: int = int(table.records["id"][index])
+        self.id: int = table._ids.item(index)
         self.text: str = table.text_of(index)
 
     def __eq__(self, other: object) -> bool:
