@@ -1,11 +1,12 @@
 """Two nodes of one core against one pool of two instances; what a message costs the front; nodes that are killed."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import psutil
@@ -53,18 +54,18 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
 def against_one_pool(path: str, cluster: RayCluster, num_rounds: int) -> list[Row]:
     """Tokens a second of 32 streams end to end, the latency of a token, and the front's processor time a message."""
     each: dict[str, Any] = {"threads": 1, "parallel": STREAMS // 2, "n_ctx": N_CTX, "share_weights": False}
-    cpu: dict[str, list[float]] = {"spread": [], "one": [], "spread, one stream": [], "one, one stream": []}
+    cpu: dict[str, list[FrontCpu]] = {"spread": [], "one": [], "spread, one stream": [], "one, one stream": []}
     with ExitStack() as opened:
         spread = opened.enter_context(warm(Pool(path, cluster=cluster.address, **each)))
         one = opened.enter_context(warm(Pool(path, instances=2, **each)))
         given = prompts(STREAMS, most=len(one.vocabulary))
-        num_messages = opened.enter_context(counted_messages())
+        moments = opened.enter_context(timed_messages())
 
         def timed(name: str, work: Callable[[], float]) -> float:
             """Do the work, noting the processor time of this process a message."""
-            before, began = num_messages[0], time.process_time()
+            moments.clear()
             done = work()
-            cpu[name].append(1e6 * (time.process_time() - began) / (num_messages[0] - before))
+            cpu[name].append(FrontCpu.of(moments))
             return done
 
         def streams(name: str, pool: Pool) -> float:
@@ -78,31 +79,60 @@ def against_one_pool(path: str, cluster: RayCluster, num_rounds: int) -> list[Ro
     speed = ratio(found["spread"], found["one"])
     beside = f"{np.mean(found['spread']):.1f} against {np.mean(found['one']):.1f} tokens a second"
     added = float(np.median(late["spread"]) - np.median(late["one"]))
-    each_us = {name: float(np.median(values)) for name, values in cpu.items()}
+    costs = {name: FrontCpu(*np.median(values, axis=0).tolist()) for name, values in cpu.items()}
     return [
         at_least("two nodes of one core, 32 streams, against one pool of two instances", speed.value, 0.95,
                  f"{speed}; {beside}"),
         at_most("latency of a token that a node adds, p95", added, 1.0,
                 f"{np.median(late['spread']):.2f} ms against {np.median(late['one']):.2f}", "ms"),
-        at_most("processor time of the front a message of one token", each_us["spread, one stream"], 150,
-                f"{each_us['one, one stream']:.0f} µs for a worker of this machine", "µs"),
-        Row("processor time of the front a message of 16 streams", each_us["spread"], "µs",
-            beside=f"{each_us['one']:.0f} µs for workers of this machine"),
+        at_most("processor time of the front a message of one token", costs["spread, one stream"].others_us, 150,
+                f"{costs['spread, one stream'].beside}; {costs['one, one stream']} for a worker of this machine", "µs"),
+        Row("processor time of the front a message of 16 streams", costs["spread"].others_us, "µs",
+            beside=f"{costs['spread'].beside}; {costs['one']} for workers of this machine"),
     ]  # fmt: skip
 
 
-@contextmanager
-def counted_messages() -> Iterator[list[int]]:
-    """Count the messages with tokens that reach this process, in the first number of the list."""
-    num, given = [0], JobQueue.on_decoded
+class Moment(NamedTuple):
+    """Processor seconds of this process, and of them those of the thread that reads the tokens."""
 
-    def counted(self: JobQueue, worker: WorkerProcess, message: m.Decoded) -> None:
-        num[0] += 1
+    process_s: float
+    reader_s: float
+
+
+class FrontCpu(NamedTuple):
+    """Processor time of this process a message, in the thread that reads the tokens and in all others."""
+
+    others_us: float
+    reader_us: float
+
+    @classmethod
+    def of(cls, moments: list[Moment]) -> Self:
+        """Return that of all messages but the last, without what comes before the first: prompts and submissions."""
+        process_us, reader_us = 1e6 * (np.array(moments[-1]) - moments[0]) / (len(moments) - 1)
+        return cls(process_us - reader_us, reader_us)
+
+    @property
+    def beside(self) -> str:
+        """What the reader takes more."""
+        return f"{self.reader_us:.0f} µs more in the thread that reads the tokens"
+
+    def __str__(self) -> str:
+        return f"{self.others_us:.0f} and {self.reader_us:.0f} µs"
+
+
+@contextmanager
+def timed_messages() -> Iterator[list[Moment]]:
+    """Note the moment at which each message with tokens reaches this process; this thread reads them."""
+    moments: list[Moment] = []
+    given, reader = JobQueue.on_decoded, time.pthread_getcpuclockid(threading.get_ident())
+
+    def timed(self: JobQueue, worker: WorkerProcess, message: m.Decoded) -> None:
+        moments.append(Moment(time.process_time(), time.clock_gettime(reader)))
         given(self, worker, message)
 
-    JobQueue.on_decoded = counted  # type: ignore[method-assign]
+    JobQueue.on_decoded = timed  # type: ignore[method-assign]
     try:
-        yield num
+        yield moments
     finally:
         JobQueue.on_decoded = given  # type: ignore[method-assign]
 
