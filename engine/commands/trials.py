@@ -166,7 +166,7 @@ def _both(found: Difference) -> Iterator[str]:
     """Yield the recorded and the replayed distribution beside each other."""
     yield f"{'candidate':<20} {'recorded':>9} {'replayed':>9}"
     for token, recorded, replayed in found.logprobs:
-        text = one_line(repr(found.vocabulary.text(token)))
+        text = one_line(repr(found.text(token)))
         chosen = [
             name
             for name, step in (("recorded", found.recorded), ("replayed", found.replayed))
