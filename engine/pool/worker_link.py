@@ -7,19 +7,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from engine.pool import messages as m
-from engine.process.channel import Channel, Message
+from engine.process.channel import Channel
 from engine.process.child import Child, huge_pages
+from engine.process.outgoing import Sends
 from engine.process.pulse import Pulse, Reading
 
 _TO_POOL: Any = m.ToPool
 
 
-class Transport(Protocol):
-    """Messages to and from one worker. Only one thread may receive, and only one may send."""
-
-    def send(self, message: Message) -> None:
-        """Send a message; raises OSError once the worker is gone, TypeError, ValueError or OverflowError for a message
-        that cannot be encoded."""
+class Transport(Sends, Protocol):
+    """Messages to and from one worker. Only one thread may receive; sends must not overlap."""
 
     def receive(self) -> list[Any]:
         """Wait for messages of ToPool and return them; raises EOFError or OSError once the worker is gone."""

@@ -1,10 +1,6 @@
 """Worker process as seen by the pool: start-up, messages, calls, and the explanation of its death."""
 
-import contextlib
-import logging
 import math
-import queue
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,10 +12,10 @@ from engine.pool import messages as m
 from engine.pool.watchdog import Watch
 from engine.pool.worker_link import WorkerLink
 from engine.process.channel import Message
+from engine.process.outgoing import Outgoing
 from engine.protocol import Startup, WorkerInfo
 from engine.vocabulary import Vocabulary
 
-_log = logging.getLogger(__name__)
 _NUM_READINGS = 5
 
 
@@ -46,11 +42,10 @@ class WorkerProcess:
         self.epoch, self._asked_at, self._num_readings = -math.inf, 0.0, 0
         self._on_progress = on_progress
         self._calls: dict[int, Future[m.Answer]] = {}
-        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self.failure = self._stalled = ""
         self.transport, self._life, heartbeat = link
         self.watch = Watch(heartbeat, lambda: self._life.is_suspended)
-        threading.Thread(target=_write, args=(link, self._outbox), daemon=True).start()
+        self._outgoing = Outgoing(self.transport, self._life.hang_up)
 
     def start(self) -> m.Ready:
         """Have the worker load the model; returns its Ready message."""
@@ -102,8 +97,8 @@ class WorkerProcess:
         return Vocabulary(pieces, ready.kinds, ready.names, ready.bos, ready.add_bos, ready.add_space_prefix)
 
     def send(self, message: Message) -> None:
-        """Queue a message from any thread without blocking: a worker reads only between its decode steps."""
-        self._outbox.put(message)
+        """Send a message from any thread without blocking: a worker reads only between its decode steps."""
+        self._outgoing.send(message)
 
     def call(self, make: Callable[[int], Message]) -> "Future[m.Answer]":
         """Send a call to the worker; the future fails with WorkerDied if it dies before it answers."""
@@ -182,7 +177,7 @@ class WorkerProcess:
     def hang_up(self) -> None:
         """Hang up, which makes the worker exit; does not wait."""
         self.is_alive = False
-        self._outbox.put(None)
+        self._outgoing.close()
         self._life.hang_up()
 
     def kill(self) -> None:
@@ -197,18 +192,3 @@ class WorkerProcess:
     def reason_of_death(self) -> str:
         """Describe how the process ended, with the tail of its log if it crashed or exited by itself."""
         return self._stalled or (f"gave up: {self.failure}" if self.failure else self._life.ending())
-
-
-def _write(link: WorkerLink, outbox: "queue.SimpleQueue[Message | None]") -> None:
-    """Run a worker's writer thread; it ends with the worker, whose death the reader thread reports.
-
-    If a message cannot be encoded, because of a defect, the connection is ended, so that no caller waits for an answer
-    that never comes.
-    """
-    with contextlib.suppress(OSError):
-        try:
-            while (message := outbox.get()) is not None:
-                link.transport.send(message)
-        except (TypeError, ValueError, OverflowError):
-            _log.exception("a message to a worker could not be written")
-            link.life.hang_up()

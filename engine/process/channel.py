@@ -30,9 +30,27 @@ class Channel:
 
     def send(self, message: Any) -> None:
         """Send one message; raises OSError when the other end is closed, TimeoutError after the socket's timeout."""
+        self.finish(self.encoded(message))
+
+    def encoded(self, message: Any) -> memoryview:
+        """Return the frame of a message; raises TypeError, ValueError or OverflowError where it cannot be encoded."""
         frame = bytearray(_LENGTH)
         self._encoder.encode_into(message, frame, _LENGTH)
         frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
+        return memoryview(frame)
+
+    def offer(self, frame: memoryview) -> memoryview:
+        """Send as much of a frame as a socket without a timeout takes at once, and return the rest.
+
+        Raises OSError when the other end is closed.
+        """
+        try:
+            return frame[self.socket.send(frame, socket.MSG_DONTWAIT) :]
+        except BlockingIOError:
+            return frame
+
+    def finish(self, frame: memoryview) -> None:
+        """Send a frame, or the rest of one; raises OSError as `send` does."""
         self.socket.sendall(frame)
 
     def receive(self) -> list[Any]:

@@ -52,12 +52,19 @@ class ScriptedTransport:
         self._epoch, self._reply = epoch, reply
         self._received: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
 
-    def send(self, message: Message) -> None:
-        match message:
+    def encoded(self, message: Message) -> memoryview:
+        self._message = message
+        return memoryview(b"m")
+
+    def offer(self, frame: memoryview) -> memoryview:
+        match self._message:
             case m.LoadModel():
                 self._received.put(None if self._reply is None else [m.Loading(0.5), self._reply])
             case m.ReadClock():
                 self._received.put([m.Clock(time.monotonic() - self._epoch)])
+        return frame[1:]
+
+    def finish(self, frame: memoryview) -> None: ...
 
     def receive(self) -> list[Any]:
         messages = self._received.get()
