@@ -60,6 +60,7 @@ class Worker(WorkerProcess):
 
     def __init__(self, lock: Contended) -> None:
         self.jobs, self.texts = _guarded(dict, lock), _guarded(OrderedDict, lock)
+        self.node = ""
         self.sent: list[Message] = []
         self.ready: Any = SimpleNamespace(load_s=0.0)
         self.ready_at = self.epoch = time.monotonic()
