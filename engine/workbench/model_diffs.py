@@ -36,13 +36,22 @@ KEPT = 16
 CANDIDATES = 10
 """Candidates of each model that are recorded with each token."""
 LEAST_CTX = 16
+SAME = "This would compare the model with itself: give another model file or another setting."
 
 
 class Other(NamedTuple):
-    """The other side: a model file, None for the trial's own, and parameters that differ from the trial's pool."""
+    """The other side: a model file, None for the trial's own, and parameters that differ from the trial's pool.
+
+    Without a dtype, llama.cpp runs a GGUF file, also where transformers ran it in the trial.
+    """
 
     model: Path | None = None
     settings: tuple[tuple[str, str | int | bool], ...] = ()
+
+
+def is_same(trial: Trial | TrialRecord, other: Other) -> bool:
+    """Return whether the other side is the trial's own. Of a GGUF file that ran in transformers it is llama.cpp."""
+    return other == Other() and trial.pool.dtype is None
 
 
 class Diffed(NamedTuple):
@@ -68,8 +77,8 @@ class DiffTask(Task[Diffed]):
 
     def __init__(self, trial: TrialRecord, other: Other, settings: Settings) -> None:
         super().__init__(f"The comparison of {trial.id} with another model", lambda _task: self._diff())
-        if other == Other():
-            raise ConfigError("This would compare the model with itself: give another model file or another setting.")
+        if is_same(trial, other):
+            raise ConfigError(SAME)
         self.trial, self.other = trial, other
         self._settings = settings
         completion = trial.completion
@@ -81,6 +90,8 @@ class DiffTask(Task[Diffed]):
     def _diff(self) -> Diffed:
         self.update(doing="Checking the model file", left_s=None)
         file = file_of(self.trial)
+        if file.is_folder and self.other == Other():
+            raise ConfigError(SAME)
         other_file = file if self.other.model is None else read_model(self.other.model)
         self._check_vocabulary(other_file)
         spec = replace(

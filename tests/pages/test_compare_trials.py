@@ -10,11 +10,14 @@ from streamlit.testing.v1 import AppTest
 
 from engine.comparing.alignment import Segment
 from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord, planned_answers
+from engine.comparing.model_diff import told_kl
 from engine.errors import HistoryError
 from engine.history import History, import_archive
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
+from engine.workbench.model_diffs import Other
 from engine.workbench.trials import Draft
+from pages.parts.compare import truth_check
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.plain import plain
@@ -165,6 +168,25 @@ def test_the_arms_of_all_answers_have_room_for_their_names(bench: Workbench) -> 
     table = at.main.dataframe[-1]
     config = json.loads(table.proto.columns)["Variant"]
     assert config["width"] >= 8 * max(map(len, table.value["Variant"]))
+
+
+@pytest.mark.slow
+def test_an_answer_is_checked_by_llama_cpp_and_pytorch_from_one_file(bench: Workbench) -> None:
+    record = compared(bench, ComparisonPlan(prompt="Once upon a time", arms=(COLD, HOT)))
+    at = page(comparison=record.id)
+    at.selectbox(key="arms_truth_answer").select_index(1).run()
+    at = press(at, "arms_truth_start")
+    task = bench.diffs.of(record.of(1, 0)[0].trial_id, Other(settings=(("dtype", "float32"),)))
+    assert task is not None
+    found = task.result(120)
+    assert (found.spec.dtype, found.other_spec.dtype) == (None, "float32") and found.file == found.other_file
+    at.run()
+    assert not at.exception, at.exception
+    assert [metric.label for metric in at.main.metric][:2] == ["KL per token", "Largest change"]
+    assert at.main.metric[0].value == f"{told_kl(found.diff.kl_mean)} nats"
+    assert "float32 · transformers" in captions(at)
+    drawn_kl = truth_check.figure(found.diff).data[0]
+    assert list(drawn_kl.y) == found.diff.kl.tolist() and len(drawn_kl.x) == 6
 
 
 def test_equal_repeats_are_folded_and_one_can_be_chosen(bench: Workbench) -> None:

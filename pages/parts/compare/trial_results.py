@@ -16,7 +16,7 @@ from engine.workbench.comparison_manager import figures
 from engine.workbench.trials import Trial
 from pages.parts import address, task_progress
 from pages.parts.beside_inspector import beside_inspector
-from pages.parts.compare import alike, trial_actions, trial_answers, trial_arms, trial_state
+from pages.parts.compare import alike, trial_actions, trial_answers, trial_arms, trial_state, truth_check
 from pages.parts.compare.trial_file import as_file
 from pages.parts.compare.trial_text import as_html
 from pages.parts.labels import distinct
@@ -97,6 +97,8 @@ def show(bench: Workbench, record: ComparisonRecord | None, *, is_running: bool)
                     st.caption("Edited since this answer.")
                 _answer(bench, head.number, column, drawing, is_running=is_running)
     if record is not None and columns:
+        if not is_running:
+            truth_check.show(bench, {column.label: trial for column, trial in ended})
         with st.expander("All answers", key="arms_all"):
             trial_answers.show(record, outcomes)
 

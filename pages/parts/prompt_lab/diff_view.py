@@ -12,7 +12,7 @@ from engine.models.folder_specs import GGUF_ARCHITECTURES, is_by_transformers
 from engine.specs import DTYPES, KV_TYPES, PoolSpec
 from engine.units import significant
 from engine.workbench import Workbench
-from engine.workbench.model_diffs import Diffed, Other
+from engine.workbench.model_diffs import Diffed, is_same
 from engine.workbench.trials import Trial
 from pages.parts import address, prompt_state, task_progress
 from pages.parts.models import place
@@ -77,7 +77,8 @@ def show(bench: Workbench, trial: Trial, of: diff_address.Asked | None) -> None:
         if task is None or not task_progress.has_ended(task, "lab_stop_diff", 0.0):
             return
         if task.state == "done":
-            _figures(task.result())
+            figures(task.result())
+            st.caption("The tokens are coloured by their change above; the most changed are listed below them.")
         elif task.state == "stopped":
             st.caption("The comparison was stopped.")
         elif task.error is not None:
@@ -108,15 +109,15 @@ def _choose(bench: Workbench, trial: Trial, of: diff_address.Asked) -> None:
         )  # fmt: skip
         st.button(
             "Compare" if of.task is None or of.task.is_running else "Compare again", key="lab_diff_start",
-            disabled=of.other == Other() or bench.diffs.running is not None, on_click=attempt,
+            disabled=is_same(trial, of.other) or bench.diffs.running is not None, on_click=attempt,
             args=(prompt_state.ERROR, partial(bench.diffs.start, trial, of.other)),
         )  # fmt: skip
-    if of.other == Other():
+    if is_same(trial, of.other):
         st.caption("Choose another model, another type of keys and values, or transformers.")
 
 
-def _figures(found: Diffed) -> None:
-    """Draw the sentence and the figures of both models."""
+def figures(found: Diffed) -> None:
+    """Draw the sentence, the figures of both models, and what each of them is."""
     diff = found.diff
     st.subheader(plain(diff.sentence), anchor=False)
     with st.container(horizontal=True, gap="large"):
@@ -130,7 +131,6 @@ def _figures(found: Diffed) -> None:
         "" if found.moved is None else
         f" Scored again in one pass, the recorded log-probabilities change by up to {significant(found.moved)} nats."
     )  # fmt: skip
-    st.caption("The tokens are coloured by their change above; the most changed are listed below them.")
     st.caption(
         plain(f"Own: {_side(found.file, found.spec)}. Other: {_side(found.other_file, found.other_spec)}.{moved}")
     )
@@ -152,6 +152,8 @@ def _name(found: Diffed) -> str:
     parts = [] if is_same else [readable(found.other_file.path.name)]
     if is_by_transformers(found.other_file, found.other_spec) and is_same:
         parts.append(f"{found.other_spec.dtype} in transformers")
+    elif is_by_transformers(found.file, found.spec) and is_same:
+        parts.append("llama.cpp")
     elif _kv(found.spec) != _kv(found.other_spec):
         parts.append(f"{_kv(found.other_spec)} keys and values")
     return ", ".join(parts) or readable(found.other_file.path.name)

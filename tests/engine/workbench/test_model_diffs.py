@@ -104,6 +104,17 @@ def test_the_same_file_of_floats_is_the_same_in_transformers(float_model: Path) 
     assert found.file.path == found.other_file.path and found.other_spec.dtype == "float32"
 
 
+def test_a_trial_of_a_file_in_transformers_is_compared_with_llama_cpp(float_model: Path, story_folder: Path) -> None:
+    with Pool(float_model, parallel=1, n_ctx=512, threads=1, dtype="float32") as opened:
+        trial = make_recorded(opened, max_tokens=20)
+    found = compared(trial, Other())
+    assert (found.spec.dtype, found.other_spec.dtype, found.other_spec.type_k) == ("float32", None, "f32")
+    assert found.file.path == found.other_file.path == float_model
+    assert found.diff.kl_mean <= 1e-6 and np.abs(found.diff.change).max() <= 1e-3
+    with Pool(story_folder, parallel=1, n_ctx=512, threads=1) as opened:
+        refused(make_recorded(opened, max_tokens=4), Other(), "compare the model with itself")
+
+
 def test_a_scored_prompt_is_compared_from_its_second_token(pool: Pool, quantised_model: Path) -> None:
     trial = make_recorded(pool, max_tokens=0, prompt_logprobs=True)
     diff = compared(trial, Other(quantised_model)).diff
