@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-import pandas as pd
 import streamlit as st
 
 from engine.cluster.specs import ClusterSpec
@@ -148,7 +147,7 @@ def _table(nodes: Sequence[NodeInfo], *, is_used: bool) -> None:
         for node in nodes
     ]
     st.dataframe(
-        pd.DataFrame(rows), hide_index=True, height="content", alt="Nodes of the cluster",
+        rows, hide_index=True, height="content", alt="Nodes of the cluster",
         column_config={"processor": st.column_config.TextColumn(width="medium")},
     )  # fmt: skip
 

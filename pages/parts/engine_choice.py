@@ -4,7 +4,6 @@ what a connected one supports."""
 from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
 import streamlit as st
 
 from engine.backends.address import checked_address
@@ -203,6 +202,6 @@ def facts(state: ModelState) -> None:
 
 def _table(heads: tuple[str, str], rows: list[Fact]) -> None:
     st.dataframe(
-        pd.DataFrame(rows, columns=list(heads)), hide_index=True, height="content",
+        [dict(zip(heads, row, strict=True)) for row in rows], hide_index=True, height="content",
         column_config={heads[0]: st.column_config.TextColumn(width="medium")},
     )  # fmt: skip

@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 import streamlit as st
 
 from engine.units import scale_of
+
+if TYPE_CHECKING:
+    import pandas
 
 FINE = (", cosine", ", rank correlation")
 """Endings of headings whose figures differ only near 1."""
@@ -34,13 +37,14 @@ def alike(unit: str, columns: Mapping[str, Sequence[float | None]]) -> dict[str,
     }
 
 
-def formats(table: pd.DataFrame, helps: Mapping[str, str]) -> dict[str, Any]:
+def formats(table: "Mapping[str, Sequence[Any]] | pandas.DataFrame", helps: Mapping[str, str]) -> dict[str, Any]:
     """Return the column configuration of a table; `helps` maps labels without unit to their headings' help."""
     config: dict[str, Any] = {}
-    for column in table.columns:
+    for column in table:
         told = helps.get(column.rsplit(", ", 1)[0])
-        if pd.api.types.is_float_dtype(table[column]):
-            largest = table[column].abs().max()
+        values = np.asarray(table[column])
+        if values.dtype.kind == "f":
+            largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
             decimals = 4 if column.endswith(FINE) else 0 if largest >= 100 else 1 if largest >= 10 else 2
             config[column] = st.column_config.NumberColumn(format=f"%,.{decimals}f", help=told)
         elif told:

@@ -68,7 +68,10 @@ FORMS = (
 def popover(bench: Workbench, trial: Trial) -> None:
     """Draw the button with the forms and their sizes below it; call with an ended trial that has a result."""
     # Drawn whether it is open or not: one that fills when it is open may reach beyond the window.
-    with st.popover("Share", icon=":material/ios_share:", key="lab_share"), st.container(width=WIDTH, gap="small"):
+    with (
+        st.popover("Share", icon=":material/ios_share:", type="tertiary", key="lab_share"),
+        st.container(width=WIDTH, gap="small"),
+    ):
         _choose(bench, trial)
 
 

@@ -20,7 +20,7 @@ WIDTH = 100
 
 def copy_button(draft: Draft, model: str, spec: PoolSpec, server: ExternalEngine | None) -> None:
     """Draw a popover with both programs, each with its own copy button."""
-    with st.popover("Copy as code", icon=":material/code:", key="lab_copy"):
+    with st.popover("Copy as code", icon=":material/code:", type="tertiary", key="lab_copy"):
         in_python, in_shell = st.tabs(["Python", "Shell"])
         in_python.code(as_python(draft, model, spec, server), language="python", wrap_lines=True)
         shell(in_shell, draft, model, spec)

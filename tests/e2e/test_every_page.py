@@ -3,10 +3,12 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import TimeoutError as NotInTime
 
 from engine.models import shipped
 from tests.e2e.conftest import Server, is_settled
@@ -30,6 +32,22 @@ FITS = """() => [document.documentElement, document.querySelector("[data-testid=
   (one) => one.scrollWidth <= one.clientWidth)"""
 WIDTHS = (1400, 900, 700)
 """The last is what 1,400 pixels are at a zoom of 200 %."""
+ON_A_PHONE = """() => {
+  const main = document.querySelector("[data-testid=stMain]");
+  const choices = [...main.querySelectorAll("[data-testid=stButtonGroup] > *")];
+  const cut = choices.filter((one) => one.scrollWidth > one.clientWidth);
+  const texts = [...main.querySelectorAll("p, summary, [data-baseweb=select], [data-testid^=stBaseButton]")];
+  const covered = [...main.querySelectorAll("[data-testid=stElementToolbarButtonContainer]")].flatMap((buttons) => {
+    const on = buttons.getBoundingClientRect();
+    return texts.filter((one) => {
+      const below = one.getBoundingClientRect();
+      return !buttons.contains(one) && below.width && below.left < on.right && below.right > on.left
+        && below.top < on.bottom && below.bottom > on.top;
+    });
+  });
+  return [...cut, ...covered].map((one) => one.textContent);
+}"""
+"""Choices too wide for their row, and texts below the buttons of tables, which a touch screen shows all the time."""
 READABLE = (Path(__file__).parent / "readable.js").read_text("utf-8")
 NAMELESS = re.compile(r"- (button|link|textbox|combobox|slider|spinbutton|checkbox|radio|switch|tab)( \[[^\]]*\])*:?$")
 
@@ -83,3 +101,20 @@ def test_a_table_offers_no_csv_of_its_own(kept: Server, page: Page, path: str) -
     page.get_by_test_id("stDataFrame").first.hover()
     expect(page.get_by_role("button", name=re.compile("^Search: "))).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("CSV"))).to_have_count(0)
+
+
+@pytest.mark.parametrize("title", PAGES)
+def test_a_phone_shows_all_choices_and_all_texts(kept: Server, browser: Browser, title: str) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    page.goto(kept.url + PAGES[title])
+    page.get_by_test_id("stMain").get_by_role("heading", name=title, exact=True).wait_for()
+    is_settled(page)
+    with suppress(NotInTime):
+        page.wait_for_function(f"() => !({ON_A_PHONE})().length", timeout=20_000)
+    unseen = page.evaluate(ON_A_PHONE)
+    is_in_window = page.evaluate(FITS)
+    context.close()
+    assert unseen == []
+    assert is_in_window

@@ -118,8 +118,9 @@ def test_a_replay_that_cannot_be_says_why(bench: Workbench, trial: LiveTrial, mo
 
 def test_the_drawn_tokens_are_listed_even_if_they_are_improbable(bench: Workbench, trial: LiveTrial) -> None:
     steps = trial.steps
-    shown = replay_view.frame(Difference(2, (steps.vocabulary, steps.vocabulary), steps[2], steps[3]))
-    assert len(shown) <= replay_view.SHOWN + 2
+    shown = replay_view.columns(Difference(2, (steps.vocabulary, steps.vocabulary), steps[2], steps[3]))
+    assert {len(values) for values in shown.values()} == {len(shown["drawn"])}
+    assert len(shown["drawn"]) <= replay_view.SHOWN + 2
     assert set(shown["drawn"]) == {"", "recorded", "replayed"}
 
 

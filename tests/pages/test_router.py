@@ -1,5 +1,8 @@
 """The frame: navigation and model bar, on the router as the server runs it."""
 
+import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,10 @@ from engine.history.database_writer import DatabaseWriter
 from engine.workbench import Workbench
 from tests.pages.app import frame, open_page
 from tests.pages.conftest import wait_for_model
+
+ROOT = Path(__file__).parents[2]
+FIRST = ("router", "prompt_lab", "overview")
+"""Modules in `pages` that the first address of a visit runs."""
 
 READS_HISTORY = {
     "overview": "Overview",
@@ -79,3 +86,13 @@ def test_a_history_that_fails_anywhere_is_an_error_on_the_page(
         assert not at.exception, at.exception
         assert "the disk is gone" in " ".join(error.value for error in at.error)
     assert not [error for error in open_page(f"{name}.py", title).error if "the disk is gone" in error.value]
+
+
+def test_a_first_visit_does_not_wait_for_pandas() -> None:
+    """Tables load it, once a page draws one."""
+    parsed = [ast.parse((ROOT / "pages" / f"{name}.py").read_text("utf-8")) for name in FIRST]
+    found = [node for one in parsed for node in one.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    loaded = "import sys; print('pandas' in sys.modules)"
+    program = "\n".join([*map(ast.unparse, found), loaded])
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.split() == ["False"]

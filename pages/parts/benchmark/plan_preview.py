@@ -42,7 +42,8 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
             shortcut="Ctrl+Enter", disabled=running is not None or len(preview.refused) == len(preview.cells),
             on_click=run_state.start, args=(bench, read),
         )  # fmt: skip
-        _quietness(bench)
+        with st.container(key="plan_quiet"):
+            _quietness(bench)
     on_nodes.offer(bench, read)
     if running is not None:
         st.caption("Another benchmark is running; this one can start when it ends.")

@@ -144,6 +144,7 @@ def table(found: Reckoned) -> None:
         **{name: st.column_config.NumberColumn(format="%,.1f", help=HELPS[PER_DOLLAR]) for name in (PER_DOLLAR, NOTED)},
         HOURLY: st.column_config.NumberColumn(format="$%,.4f"),
         "machine": st.column_config.TextColumn(pinned=True),
+        "configuration": st.column_config.TextColumn(width="medium"),
     }
     st.dataframe(
         shown, hide_index=True, column_config=formats, key="cost_table", placeholder="–",

@@ -47,7 +47,7 @@ def show(bench: Workbench, history: History) -> None:
 
 def _import(bench: Workbench, history: History) -> None:
     bench.importer.warm()
-    with st.popover("Import", icon=":material/upload:", key="history_import", width="content"):
+    with st.popover("Import", icon=":material/upload:", type="tertiary", key="history_import", width="content"):
         st.caption(
             "Runs and trials from another workbench, llama-bench rows, timing logs, candidate lists, Parquet, "
             "or lines such as 235 tokens in 80s."

@@ -2,8 +2,8 @@
 
 import math
 from functools import partial
+from typing import Any
 
-import pandas as pd
 import streamlit as st
 
 from engine.comparing.replay import Difference
@@ -61,7 +61,7 @@ def _distributions(found: Difference) -> None:
     recorded, replayed = found.recorded.draw, found.replayed and found.replayed.draw
     if recorded is not None and replayed is not None:
         st.caption(f"The random number was {recorded:.4f} as recorded and {replayed:.4f} in the replay.")
-    table = frame(found)
+    table = columns(found)
     st.dataframe(
         table, hide_index=True, key="lab_replay_table", width=560, height="content",
         column_config=number_columns.formats(table, {}),
@@ -69,21 +69,19 @@ def _distributions(found: Difference) -> None:
     )  # fmt: skip
 
 
-def frame(found: Difference) -> pd.DataFrame:
+def columns(found: Difference) -> dict[str, list[Any]]:
     """Return the most probable candidates, as recorded and as replayed, in per cent, and which of them was drawn."""
     drawn_ids = {found.recorded.id, found.replayed.id if found.replayed else None}
     rows = [row for number, row in enumerate(found.logprobs) if number < SHOWN or row[0] in drawn_ids]
     drawn = {found.recorded.id: [RECORDED]}
     if found.replayed is not None:
         drawn.setdefault(found.replayed.id, []).append(REPLAYED)
-    return pd.DataFrame(
-        {
-            "candidate": [token_text(found.text(token)) for token, _, _ in rows],
-            **number_columns.scaled("p recorded", "", [_p(recorded) for _, recorded, _ in rows]),
-            **number_columns.scaled("p replayed", "", [_p(replayed) for _, _, replayed in rows]),
-            PLACE: [" and ".join(drawn.get(token, [])) for token, _, _ in rows],
-        }
-    )
+    return {
+        "candidate": [token_text(found.text(token)) for token, _, _ in rows],
+        **number_columns.scaled("p recorded", "", [_p(recorded) for _, recorded, _ in rows]),
+        **number_columns.scaled("p replayed", "", [_p(replayed) for _, _, replayed in rows]),
+        PLACE: [" and ".join(drawn.get(token, [])) for token, _, _ in rows],
+    }
 
 
 def _p(logprob: float | None) -> float | None:
