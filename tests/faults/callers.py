@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.api.openai.logprobs import token_text
+from engine.api.openai.logprobs import TokenTexts
 from engine.api.openai.server import server_of
 from engine.models.library import embedded_model
 from engine.settings import Settings
@@ -53,6 +53,7 @@ class Callers:
     def __init__(self, bench: Workbench, port: int, num: int) -> None:
         self._bench, self._port, self._num = bench, port, num
         self._engine = bench.model.loaded()[0]
+        self._texts = TokenTexts(self._engine.vocabulary)
         self._numbers, self._lock = itertools.count(), threading.Lock()
         self.counts: Counter[str] = Counter()
         self.num_sent = 0
@@ -107,7 +108,7 @@ class Callers:
             json.loads(text[text.index("{") :]) for text in texts.splitlines() if text.startswith(("{", "data: {"))
         ]
         given = [one for part in parts for one in (part["choices"][0]["logprobs"] or {"tokens": []})["tokens"]]
-        if set(given) - {token_text(self._engine.vocabulary, token)}:
+        if set(given) - {self._texts[token]}:
             return "crossed"
         return "answered" if len(given) == NUM_TOKENS else "lost"
 
