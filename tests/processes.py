@@ -24,6 +24,14 @@ def children_with(words: str, parent: psutil.Process | None = None) -> list[psut
     return [child for _, _, child in sorted(found, key=lambda one: one[:2])]
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process runs no more; it may end while it is looked at, and wait for its parent's look."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def free_port() -> int:
     """Return a port of this machine on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -9,7 +9,7 @@ from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import preview
 from engine.bench.planning.remote import remote_requests
-from engine.bench.planning.together import Together, connected
+from engine.bench.planning.together import Together, check_together, connected
 from engine.bench.running.session import Session
 from engine.commands import bench_arguments as words_of
 from engine.commands.arguments import check_writable
@@ -41,6 +41,7 @@ def run(words: Sequence[str]) -> None:
         case words_of.BenchArguments() as given if given.is_dry_run:
             show_plan(given.plan, is_json=given.is_json)
         case words_of.BenchArguments() as given if given.cluster and given.is_together:
+            check_together(given.plan)  # before the cluster is connected
             measure(given.plan, given, together=connected(given.cluster))
         case words_of.BenchArguments() as given if given.cluster:
             measure_on_nodes(given.plan, given.cluster, is_json=given.is_json)

@@ -23,7 +23,7 @@ from engine.over_nodes import messages as m
 from engine.over_nodes.group import ORIGIN
 from engine.process.channel import Channel
 from engine.runs import CellRecord, RunRecord
-from engine.tasks import Stopped
+from engine.tasks import Progress, Stopped
 from engine.units import counted, percent
 
 PROGRAM = "engine.over_nodes.bench_program"
@@ -54,6 +54,11 @@ class NodeBench:
         self._id, self._began = new_id(), datetime.now(UTC)
         self._fronts: dict[str, str] = {}
         self._stopping = threading.Event()
+
+    @property
+    def progress(self) -> Progress:
+        """Share of the plan that is done, the current activity, and the time left."""
+        return Progress(self.share, self.doing, self.left_s)
 
     def stop(self) -> None:
         """Have the run end at once; what was measured stays. From any thread."""

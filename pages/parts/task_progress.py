@@ -4,7 +4,7 @@ from typing import Any
 
 import streamlit as st
 
-from engine.tasks import Task
+from engine.tasks import Progress, Task
 from pages.parts.plain import plain
 
 REFRESH_S = 0.5
@@ -21,6 +21,11 @@ def left(task: Task[Any]) -> str:
 def line(task: Task[Any], about: str = "") -> str:
     """Return the subject, the current step and the remaining time of a task, in one line."""
     return " · ".join(part for part in (about, task.doing, left(task)) if part)
+
+
+def part(name: str, progress: Progress) -> None:
+    """Draw the progress of one of the parts that a task does side by side."""
+    st.progress(progress.share, plain(" · ".join(each for each in (name, progress.doing, progress.left) if each)))
 
 
 def bar(task: Task[Any] | None, key: str) -> None:

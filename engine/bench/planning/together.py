@@ -53,23 +53,28 @@ class Together:
     def plan_of(self, plan: Plan) -> Plan:
         """Return a plan for one worker on each node with all its cores, and for as many times more users.
 
-        Raises ConfigError for another question than that of users, for other engines than the pool, and for settings
-        of one machine.
+        Raises ConfigError as `check_together` does.
         """
-        if plan.question != "users":
-            raise ConfigError("only the number of users is measured on all nodes together: measure it on each node")
-        if set(map(str, plan.axes.get("arm", (POOL,)))) != {POOL}:
-            raise ConfigError("only the pool runs on all nodes together: leave other engines out")
-        if senseless := [name for name in _OF_ONE_MACHINE if name in plan.axes or plan.pool.get(name)]:
-            raise ConfigError(f"{senseless[0]}: each node runs one worker with all its cores; leave it out")
-        if plan.measures_cold:
-            raise ConfigError("measures_cold: loading from disk is timed on one machine; leave it out")
+        check_together(plan)
         threads = min(node.cores for node in self.nodes)
         axes = dict(plan.axes)
         if "users" in axes:
             axes["users"] = (*axes["users"], *_more(max(axes["users"]), len(self.nodes)))
         pool = {name: value for name, value in plan.pool.items() if name != "threads_batch"}
         return replace(plan, axes=axes, pool=pool | {"instances": len(self.nodes), "threads": threads})
+
+
+def check_together(plan: Plan) -> None:
+    """Raise ConfigError for another question than that of users, for other engines than the pool, and for settings of
+    one machine."""
+    if plan.question != "users":
+        raise ConfigError("only the number of users is measured on all nodes together: measure it on each node")
+    if set(map(str, plan.axes.get("arm", (POOL,)))) != {POOL}:
+        raise ConfigError("only the pool runs on all nodes together: leave other engines out")
+    if senseless := [name for name in _OF_ONE_MACHINE if name in plan.axes or plan.pool.get(name)]:
+        raise ConfigError(f"{senseless[0]}: each node runs one worker with all its cores; leave it out")
+    if plan.measures_cold:
+        raise ConfigError("measures_cold: loading from disk is timed on one machine; leave it out")
 
 
 def connected(address: str) -> Together:

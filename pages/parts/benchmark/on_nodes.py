@@ -13,7 +13,6 @@ from engine.over_nodes.group import ORIGIN
 from engine.protocol import NodeInfo
 from engine.runs import RunRecord, machine_label
 from engine.samples import METRICS_BY_NAME
-from engine.tasks import Progress
 from engine.units import counted
 from engine.workbench import Workbench
 from engine.workbench.nodes_bench_manager import NodesBench
@@ -85,8 +84,7 @@ def _follow(bench: Workbench, task: NodesBench) -> None:
     if not benches:
         st.caption(plain(task.doing) or "Starting")
     for one in benches:
-        left = Progress(left_s=one.left_s).left
-        st.progress(one.share, plain(" · ".join(part for part in (one.node.name, one.doing, left) if part)))
+        task_progress.part(one.node.name, one.progress)
 
 
 def ended(bench: Workbench, run: RunRecord | None) -> None:

@@ -38,7 +38,7 @@ from engine.models import estimate, llama_programs, memory
 from engine.models.reading import read_model
 from engine.pool.pool import Pool
 from engine.specs import PoolSpec, Sampling
-from tests.processes import children_with
+from tests.processes import children_with, has_ended
 from tests.waiting import until
 
 GREEDY = Sampling(temperature=0)
@@ -321,10 +321,10 @@ def test_a_port_that_may_not_be_read_is_an_error(
 
 def test_an_engine_that_is_dropped_ends_its_server(kind: ManagedKind, story_model: Path) -> None:
     engine = open_managed(kind, str(story_model), SPEC)
-    server = psutil.Process(engine.pids[0])
+    (pid,) = engine.pids
     del engine
     gc.collect()
-    until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: has_ended(pid))
 
 
 def test_pinned_cores_reach_the_server(kind: ManagedKind, story_model: Path) -> None:

@@ -19,7 +19,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, EngineError, JobTimeout, ModelError, PoolClosed, QueueFull, WorkerDied
 from engine.step_parts import Floats
 from tests.engine.embedding.conftest import TEXTS
-from tests.processes import children_with
+from tests.processes import children_with, has_ended
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -46,13 +46,6 @@ def kill_workers(pool: EmbeddingPool) -> None:
     for worker in pool.measure().workers:
         with suppress(ProcessLookupError):
             os.kill(worker.pid, signal.SIGKILL)
-
-
-def has_ended(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_vectors_have_length_one_and_one_row_a_text(embedder: EmbeddingPool, vectors: Floats) -> None:
@@ -234,7 +227,7 @@ def test_workers_end_with_the_program_that_forked_them() -> None:
         workers = [psutil.Process(worker.pid) for worker in measured.workers]
         os.kill(measured.program.pid, signal.SIGKILL)
         _, alive = psutil.wait_procs(workers, timeout=30)
-        assert [one for one in alive if one.status() != psutil.STATUS_ZOMBIE] == []
+        assert [one for one in alive if not has_ended(one.pid)] == []
 
 
 def test_a_fork_of_the_process_cannot_use_the_pool_and_ends_nothing_of_it(

@@ -16,6 +16,7 @@ import pytest
 
 from engine import ModelError, Pool, PoolClosed, Sampling, WorkerDied
 from engine.models.synthetic import write_synthetic
+from tests.processes import has_ended
 
 ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 HOLDER = """
@@ -47,17 +48,10 @@ def gone(pids: list[int], timeout_s: float = 15) -> bool:
     """Return True once none of the processes runs any more, False after the timeout."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        if not any(map(runs, pids)):
+        if all(map(has_ended, pids)):
             return True
         time.sleep(0.05)
     return False
-
-
-def runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_a_killed_worker_fails_its_streams_and_is_replaced(small: Pool) -> None:

@@ -21,6 +21,7 @@ from engine.errors import ConfigError, EngineError, LimitExceeded, ProgramFailed
 from engine.process.child import Child, log_tail
 from engine.process.limits import Limits
 from engine.process.program import Program, Service
+from tests.processes import has_ended
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -293,7 +294,7 @@ program.ask(request) if {doing!r} in ("sleep", "stuck") else threading.Event().w
         elif doing == "suspended":
             child.suspend()
         parent.kill()
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: has_ended(child.pid))
 
 
 @on_linux
