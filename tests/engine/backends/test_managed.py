@@ -291,9 +291,9 @@ def test_the_log_of_a_server_that_still_loads_is_kept_short(story_model: Path, p
         log = Path(f"/proc/{pid}/fd/1")
         try:
             until(lambda: psutil.Process(pid).name() == "sleep")
-            until(lambda: log.stat().st_size < 1 << 20, within_s=10)
-        finally:
+            until(lambda: 0 < log.stat().st_size < 1 << 20)  # it is empty for a moment while it is shortened
             lengths.append(log.stat().st_size)
+        finally:
             abort()
 
     def begin(abort: Callable[[], None]) -> None:
@@ -302,7 +302,7 @@ def test_the_log_of_a_server_that_still_loads_is_kept_short(story_model: Path, p
 
     with pytest.raises(PoolClosed):
         open_managed("llama-server", str(story_model), SPEC, on_opening=begin)
-    assert 0 < lengths[0] < 1 << 20
+    assert len(lengths) == 1
 
 
 def test_a_port_that_may_not_be_read_is_an_error(
