@@ -1,6 +1,7 @@
 """Waiting for what another thread or another process does, and a clock for tests that must not wait."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent import futures
@@ -18,9 +19,20 @@ def until(is_so: Callable[[], object], what: str = "it did not come", within_s: 
 
 
 def in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine, run in another thread: the browser of other tests has a loop in this one."""
-    with futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result(60)
+    """Return the result of a coroutine, run in another thread: the browser of other tests has a loop in this one.
+
+    Raises TimeoutError after 60 s, also where the loop itself is stuck.
+    """
+    found = futures.Future[T]()
+
+    def run() -> None:
+        try:
+            found.set_result(asyncio.run(coroutine))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return found.result(60)
 
 
 class Clock:

@@ -157,8 +157,9 @@ class _Connection(asyncio.Protocol):
                 if part:
                     yield part
                 elif not chunks.is_over:
-                    await self._wait()
-                    if self.is_closed and not self._unread:
+                    num_left = len(self._unread)  # of a line that is cut
+                    await self._wait(num_left)
+                    if len(self._unread) == num_left:
                         raise httpx2.RemoteProtocolError("the server closed the connection within the answer")
             self._http.receive_data(b"0\r\n\r\n")  # its end is all that the parser is told of the content
         while True:
@@ -192,13 +193,13 @@ class _Connection(asyncio.Protocol):
         except h11.RemoteProtocolError as error:
             raise httpx2.RemoteProtocolError(str(error)) from None
 
-    async def _wait(self) -> None:
-        """Wait until something is unread, or the connection is closed."""
+    async def _wait(self, num_known: int = 0) -> None:
+        """Wait until more is unread than the bytes that are known, or the connection is closed."""
         self._transport.resume_reading()
-        if not self._unread and not self.is_closed:
+        while len(self._unread) <= num_known and not self.is_closed:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        if self._error is not None and not self._unread:
+        if self._error is not None and len(self._unread) <= num_known:
             raise httpx2.ReadError(str(self._error)) from None
 
     def _wake(self) -> None:

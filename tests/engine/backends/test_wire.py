@@ -17,8 +17,17 @@ Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 
 
-def answered(*parts: bytes, num_requests: int = 1, closes: bool = False) -> tuple[list[bytes], int]:
-    """Ask a server that answers each request with these bytes; give the contents, and how many connections it saw."""
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+CHUNKS = b"2\r\nhe\r\n03 ; name=value\r\nllo\r\n0\r\nTrailer: x\r\n\r\n"
+
+
+def answered(
+    *parts: bytes, num_requests: int = 1, closes: bool = False, arrived: list[bytes] | None = None
+) -> tuple[list[bytes], int]:
+    """Ask a server that answers each request with these bytes; give the contents, and how many connections it saw.
+
+    arrived: what the client has received; each part then waits until the one before it is there.
+    """
     num_connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -28,8 +37,11 @@ def answered(*parts: bytes, num_requests: int = 1, closes: bool = False) -> tupl
             while await reader.readuntil(b"\r\n\r\n"):
                 await reader.readexactly(4)
                 for part in parts:
+                    num_arrived = len(arrived or ())
                     writer.write(part)
                     await writer.drain()
+                    while arrived is not None and len(arrived) == num_arrived:
+                        await asyncio.sleep(0)
                 if closes:
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -93,6 +105,36 @@ def test_more_than_is_kept_unread_comes_whole(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_no_http_or_is_cut_fails_the_request(parts: tuple[bytes, ...]) -> None:
     with pytest.raises((httpx2.RemoteProtocolError, httpx2.ReadError)):
         answered(*parts, closes=True)
+
+
+@pytest.fixture
+def arrived(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What clients have received, growing."""
+    parts, receive = list[bytes](), wire._Connection.data_received
+
+    def seen(connection: wire._Connection, data: bytes) -> None:
+        receive(connection, data)
+        parts.append(data)
+
+    monkeypatch.setattr(wire._Connection, "data_received", seen)
+    return parts
+
+
+def test_chunks_may_come_in_two_parts_cut_anywhere(arrived: list[bytes]) -> None:
+    for cut in range(1, len(CHUNKS)):
+        parts = (CHUNKED + CHUNKS[:cut], CHUNKS[cut:])
+        assert answered(*parts, num_requests=2, arrived=arrived) == ([b"hello"] * 2, 1), CHUNKS[:cut]
+
+
+def test_an_answer_may_come_byte_by_byte(arrived: list[bytes]) -> None:
+    parts = [bytes([byte]) for byte in CHUNKED + CHUNKS]
+    assert answered(*parts, num_requests=2, arrived=arrived) == ([b"hello"] * 2, 1)
+
+
+def test_chunks_that_end_early_fail_the_request_wherever_they_end(arrived: list[bytes]) -> None:
+    for end in range(len(CHUNKS)):
+        with pytest.raises(httpx2.RemoteProtocolError):
+            answered(CHUNKED + CHUNKS[:end], closes=True, arrived=arrived)
 
 
 SELF_SIGNED = Path(__file__).with_name("self_signed.pem")
