@@ -230,10 +230,8 @@ class Answer:
     def _row_of(self, token: SentToken, number: int, elapsed_s: float = 0.0, flags: int = 0) -> bytes:
         """Return the step_dtype row of a token. Its rank is known where it is among its candidates."""
         top = token.top[: self._k]
-        ids, logprobs = (
-            self._ids_of(top) if token.id is not None else self._numbers_of(top, token, number),
-            nats_of(top),
-        )
+        ids = self._ids_of(top) if token.id is not None else self._numbers_of(top, token, number)
+        logprobs = nats_of(top)
         logprob, rank, num_left = token.nats, 0, self._k - len(top)
         if token.logprob is not None:
             flags, rank = flags | INSPECTED, _rank(logprob, logprobs)

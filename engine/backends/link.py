@@ -287,7 +287,7 @@ class _Silence:
         self.within_s, self._ends_at = within_s, self._loop.time() + within_s
 
     def pause(self) -> None:
-        """Let the time pass for which the server is not waited for."""
+        """Stop the clock while the reader works."""
         self._ends_at = math.inf
 
     def close(self) -> None:

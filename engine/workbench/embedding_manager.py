@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import NamedTuple
 
 from engine.bench.measurement.load_timeout import LoadTimeout
@@ -39,10 +40,11 @@ _Key = tuple[tuple[str, ...], EmbedSpec, bool, str]
 
 
 class _Connecting(NamedTuple):
-    """A connection to an external engine that is not yet there."""
+    """A connection to an external engine that is not yet there. number: that of the request that it is for."""
 
     spec: EmbedSpec
     limit: LoadTimeout
+    number: int
 
 
 class Embedded:
@@ -71,6 +73,7 @@ class EmbeddingManager:
         self._asked_at, self._num_computed = -math.inf, 0
         self._is_closed = False
         self._connecting: _Connecting | None = None
+        self._numbers = count(1)  # of requests for texts, in the order in which they came
 
     @property
     def is_busy(self) -> bool:
@@ -115,7 +118,8 @@ class EmbeddingManager:
             if self._is_closed:
                 raise PoolClosed("The workbench has been closed: start it again.")
             name = f"An embedding of {counted(len(texts), 'text')}"
-            task = Task[Embedded](name, lambda task: self._embed(task, texts, spec, is_query))
+            number = next(self._numbers)
+            task = Task[Embedded](name, lambda task: self._embed(task, texts, spec, is_query, number))
             task.start(self._machine.acquire(name, "shared"))
             self._forget_old()
             self._tasks[key] = task
@@ -154,9 +158,10 @@ class EmbeddingManager:
             if self._is_closed or is_unwanted():
                 raise Stopped("These texts are no longer wanted.")
 
+        number = next(self._numbers)
         try:
             with self._turn(check):
-                pool = self._open(spec)
+                pool = self._open(spec, number)
         except Stopped:
             return None
         try:
@@ -180,7 +185,7 @@ class EmbeddingManager:
 
         A connection to an external engine that is not yet there is given up.
         """
-        with self._turn(lambda: self._end_connecting(RELEASED)):
+        with self._turn(self._end_connecting):
             self._let_go()
 
     def close(self) -> None:
@@ -189,10 +194,12 @@ class EmbeddingManager:
             self._is_closed = True
         self.release()
 
-    def _embed(self, task: Task[Embedded], texts: tuple[str, ...], spec: EmbedSpec, is_query: bool) -> Embedded:
+    def _embed(
+        self, task: Task[Embedded], texts: tuple[str, ...], spec: EmbedSpec, is_query: bool, number: int
+    ) -> Embedded:
         def check() -> None:
             task.check()
-            self._end_connecting(REPLACED, unless=spec)
+            self._end_older(spec, number)
 
         task.update(doing=CONNECTING if spec.engine else LOADING)
         pool: Embedder | None = None
@@ -200,7 +207,7 @@ class EmbeddingManager:
             with self._turn(check):
                 if self._is_closed:
                     raise PoolClosed("The workbench was closed before these texts were embedded.")
-                pool = self._open(spec, task.on_stop)
+                pool = self._open(spec, number, task.on_stop)
                 job = pool.submit(texts, is_query=is_query)
             task.on_stop(job.cancel)
             task.follow(lambda: Progress(job.progress, f"Embedding {counted(len(texts), 'text')}"))
@@ -214,9 +221,12 @@ class EmbeddingManager:
         return Embedded(texts, result, pool.name, pool.max_tokens)
 
     def _open(
-        self, spec: EmbedSpec, on_opening: Callable[[Callable[[], object]], object] = lambda _abort: None
+        self, spec: EmbedSpec, number: int, on_opening: Callable[[Callable[[], object]], object] = lambda _abort: None
     ) -> Embedder:
-        """Return the open pool, or open one; on_opening: called with a function that ends that from any thread."""
+        """Return the open pool, or open one for the request of this number.
+
+        on_opening: called with a function that ends that from any thread.
+        """
         url = _url(spec)  # another engine may have been given the name of the one that is connected
         pool = self._pool
         if pool is None or pool.spec != spec or self._pool_url != url:
@@ -224,16 +234,18 @@ class EmbeddingManager:
                 find_model(spec.model)  # raises for an unknown model before the open one is closed
             self._let_go(REPLACED)
             self._pool_url = url
-            pool = self._pool = self._connected(spec, on_opening) if spec.engine else open_embedder(spec)
+            pool = self._pool = self._connected(spec, number, on_opening) if spec.engine else open_embedder(spec)
         return pool
 
-    def _connected(self, spec: EmbedSpec, on_opening: Callable[[Callable[[], object]], object]) -> Embedder:
+    def _connected(
+        self, spec: EmbedSpec, number: int, on_opening: Callable[[Callable[[], object]], object]
+    ) -> Embedder:
         """Connect to an external engine, which may never answer. Raises BenchTimeout, and PoolClosed where it ends."""
         connecting, opened = LoadTimeout(CONNECTS_WITHIN_S, TOO_SLOW), list[Embedder]()
         with self._lock:
             if self._is_closed:
                 raise PoolClosed("The workbench has been closed: start it again.")
-            self._connecting = _Connecting(spec, connecting)
+            self._connecting = _Connecting(spec, connecting, number)
         on_opening(connecting.stop)
         try:
             with connecting:
@@ -259,12 +271,19 @@ class EmbeddingManager:
         finally:
             self._opening.release()
 
-    def _end_connecting(self, reason: str, unless: EmbedSpec | None = None) -> None:
-        """End the connection to an engine that is not yet there, unless it is for this spec and where it is now."""
+    def _end_connecting(self) -> None:
+        """End the connection to an engine that is not yet there."""
+        if (connecting := self._connecting) is not None:
+            connecting.limit.stop(RELEASED)
+
+    def _end_older(self, spec: EmbedSpec, number: int) -> None:
+        """End an older request's connection that is not yet there, unless it is for this spec and where it is now."""
         with self._lock:
             connecting, url = self._connecting, self._pool_url
-        if connecting is not None and (connecting.spec != unless or _url(connecting.spec) != url):
-            connecting.limit.stop(reason)
+        if connecting is None or connecting.number > number:
+            return
+        if connecting.spec != spec or _url(connecting.spec) != url:
+            connecting.limit.stop(REPLACED)
 
     def _drop(self, pool: Embedder | None) -> None:
         """Forget a closed pool, unless another has replaced it."""

@@ -24,19 +24,20 @@ ROUNDS = 1
 SHAPE = "llama-1.1b-32k"
 READY_MS = 120_000
 SETTLE_MS = 2_000
-FOLLOW = """([title, rows]) => new Promise((resolve) => {
+FOLLOW = """([title, rows, readyMs]) => new Promise((resolve, reject) => {
   const began = performance.now();
   const links = [...document.querySelectorAll("[data-testid=stSidebarNavLink]")];
   links.find((link) => link.textContent.includes(title)).click();
   const roots = () => [document, ...[...document.querySelectorAll("*")].flatMap((host) => host.shadowRoot ?? [])];
   const look = () => {
+    if (performance.now() - began > readyMs) return reject(new Error(`${title} has no ${rows} after ${readyMs} ms`));
     const found = roots().flatMap((root) => [...root.querySelectorAll(rows)]);
     if (!found.at(-1)?.getClientRects().length) return requestAnimationFrame(look);
     requestAnimationFrame(() => setTimeout(() => resolve([performance.now() - began, found.length])));
   };
   requestAnimationFrame(look);
 })"""
-"""Milliseconds from a click in the navigation until rows are painted, and how many.
+"""Milliseconds from a click in the navigation until rows are painted, and how many; fails after `readyMs`.
 
 Each frame is looked at: Playwright's own waits look after 20, 50, 100 and 100 ms, then every 500 ms.
 """
@@ -86,7 +87,7 @@ def visit(browser: Browser, address: str, title: str, rows: str) -> tuple[float,
     page.get_by_role("heading", name="Cost", exact=True).wait_for(timeout=READY_MS)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(SETTLE_MS)
-    milliseconds, num_rows = page.evaluate(FOLLOW, [title, rows])
+    milliseconds, num_rows = page.evaluate(FOLLOW, [title, rows, READY_MS])
     page.close()
     return milliseconds / 1e3, num_rows
 

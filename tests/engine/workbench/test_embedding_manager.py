@@ -1,7 +1,8 @@
 """Embedding manager with the real model: opened by the first texts, released and opened again."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,41 @@ def test_a_silent_engine_is_given_up(way: str, silent_engine: threading.Event) -
     if way != "close":
         assert found(manager.embed(("a",))).vectors.shape == (1, 384)
     manager.close()
+
+
+def test_an_older_request_does_not_end_the_connection_of_a_newer_one(
+    silent_engine: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, older_waits, may_ask = EmbeddingManager(), threading.Event(), threading.Event()
+    asked, held = threading.Semaphore(0), EmbeddingManager._turn
+
+    def counted(check: Callable[[], object]) -> Callable[[], object]:
+        def told() -> None:
+            check()
+            asked.release()
+
+        return told
+
+    def late(self: EmbeddingManager, check: Callable[[], object]) -> AbstractContextManager[None]:
+        if not older_waits.is_set():
+            older_waits.set()
+            assert may_ask.wait(60)
+            return held(self, counted(check))
+        return held(self, check)
+
+    monkeypatch.setattr(EmbeddingManager, "_turn", late)
+    older = manager.embed(("a",))
+    assert older_waits.wait(60)
+    newer = manager.embed(("a",), EmbedSpec(backend="external:desk"))
+    assert silent_engine.wait(60)
+    may_ask.set()
+    for _ in range(3):
+        assert asked.acquire(timeout=60)
+    assert newer.is_running and older.is_running
+    older.stop()
+    assert older.wait(60) and isinstance(older.error, Stopped) and newer.is_running
+    manager.close()
+    assert newer.wait(60) and isinstance(newer.error, PoolClosed)
 
 
 def test_nobody_waits_for_a_silent_engine_of_others(silent_engine: threading.Event) -> None:
