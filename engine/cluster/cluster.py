@@ -10,6 +10,8 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 
+import msgspec
+
 from engine.cluster import messages as c
 from engine.cluster.listener import Listener, check_exposed
 from engine.cluster.remote_node import RemoteNode
@@ -47,18 +49,19 @@ class Cluster:
     ) -> None:
         """Connect, and wait for an agent on every node; `on_nodes` is called with the numbers of those ready and found.
 
-        It must neither wait nor raise.
-        Raises ConfigError without Ray, for an address that is none, for another version of Ray, and for a cluster
-        beyond this machine without authentication; ServerFailed where nothing answers, or no node can be used;
-        PoolClosed if it is closed meanwhile, by the function that `on_opening` gets.
+        Raises what `on_nodes` raises; ConfigError without Ray, for an address that is none, for another version of Ray,
+        and for a cluster beyond this machine without authentication; ServerFailed where nothing answers, or no node can
+        be used; PoolClosed if it is closed meanwhile, by the function that `on_opening` gets.
         """
         if importlib.util.find_spec("ray") is None:
             raise ConfigError(EXTRA)
-        self.address = address
+        self.address = self._joined = address
         self.changed = threading.Condition()
         self.failures: dict[str, str] = {}
         self._nodes: dict[str, RemoteNode] = {}
         self._starting = set[str]()
+        self._names: dict[str, str] = {}
+        self._lost = set[str]()
         self._ended: dict[str, str] = {}
         self._is_over, self._is_blind = threading.Event(), False
         self._making = threading.Lock()
@@ -77,19 +80,27 @@ class Cluster:
             self._listener = Listener(listing.host)
         threading.Thread(target=self._watch, name="logitbench-cluster", daemon=True).start()
         self._welcome(listing)
-
-        def are_all_there() -> bool:
-            on_nodes(len(self._nodes), len(listing.nodes))
-            return not self._starting or self._is_over.is_set()
-
-        with self.changed:
-            self.changed.wait_for(are_all_there, _AGENT_S)
+        self._await_all(lambda ready: on_nodes(ready, len(listing.nodes)))
         failures = dict(self.failures)
         for name, reason in failures.items():
             _log.warning("node %s is not used: %s", name, reason)
         if not self.nodes:
             told = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
             raise ServerFailed(f"no node of the cluster can be used ({told or 'it has none'})")
+
+    def _await_all(self, tell: Callable[[int], object]) -> None:
+        """Wait until no agent starts any more; `tell` is called with the number of nodes ready, without the lock."""
+        end, told, is_waiting = time.monotonic() + _AGENT_S, -1, True
+
+        def is_new() -> bool:
+            return len(self._nodes) != told or not self._starting or self._is_over.is_set()
+
+        while is_waiting:
+            with self.changed:
+                is_new_now = self.changed.wait_for(is_new, end - time.monotonic())
+                is_waiting = is_new_now and bool(self._starting) and not self._is_over.is_set()
+                told = len(self._nodes)
+            tell(told)
 
     @property
     def nodes(self) -> list[RemoteNode]:
@@ -127,8 +138,8 @@ class Cluster:
             return listing
         if self._ray is not None:
             self._ray.close()
-        if self.address != "auto":
-            _check_reachable(self.address)
+        if self._joined != "auto":
+            _check_reachable(self._joined)
         with self._making:
             check_open(self)
             self._ray = ray = Program(
@@ -138,10 +149,12 @@ class Cluster:
                 environment={"RAY_ENABLE_AUTO_CONNECT": "0"},  # it would start a cluster of its own
             )
         try:
-            listing = ray.ask(c.Connect(self.address), _CONNECT_S, self.address)
+            listing = ray.ask(c.Connect(self._joined), _CONNECT_S, self.address)
         except BaseException:
             ray.close()
             raise
+        if self._joined == "auto":
+            self._joined = listing.address
         return listing
 
     def _watch(self) -> None:
@@ -173,8 +186,23 @@ class Cluster:
         with self.changed:
             new = [one for one in listing.nodes if one.id not in self._nodes and one.id not in self._starting]
             self._starting.update(one.id for one in new)
-        for found in new:
+            for found in sorted(new, key=lambda one: one.id in self._names):  # those that had a name see the new ones
+                self._names[found.id] = self._name(found, listing.nodes)
+        for one in new:
+            found = msgspec.structs.replace(one, name=self._names[one.id])
             threading.Thread(target=self._start_agent, args=(found,), daemon=True).start()
+
+    def _name(self, found: c.Found, listed: list[c.Found]) -> str:
+        """Return the name of a node, with its id where another node of the list has the same; it keeps it if it can.
+
+        A node that comes in place of one that was lost, and that Ray still lists, gets its name.
+        """
+        others = [one.id for one in listed if one.name == found.name and one.id != found.id]
+        if (before := self._names.get(found.id)) is None:
+            is_shared = not self._lost.issuperset(others)
+        else:
+            is_shared = before != found.name or any(self._names.get(other) == found.name for other in others)
+        return f"{found.name} ({found.id[:6]})" if is_shared else found.name
 
     def _start_agent(self, found: c.Found) -> None:
         """Start an agent and wait until it dials in."""
@@ -189,9 +217,8 @@ class Cluster:
             self._starting.discard(found.id)
             if node is not None and not node.is_lost and not self.is_closed:
                 self.failures.pop(found.name, None)
-                if any(other.name == node.name for other in self._nodes.values()):
-                    node.name = f"{node.name} ({node.id[:6]})"
                 self._nodes[found.id] = node
+                self._lost.discard(found.id)
             self.changed.notify_all()
         if node is not None and self.is_closed:
             node.lose("the cluster was closed")
@@ -224,6 +251,7 @@ class Cluster:
         with self.changed:
             if self._nodes.get(node.id) is node:
                 del self._nodes[node.id]
+                self._lost.add(node.id)
             self.changed.notify_all()
 
     def __enter__(self) -> "Cluster":

@@ -152,6 +152,7 @@ ToRay = Connect | ListNodes | StartAgent
 class Listing(msgspec.Struct, frozen=True):
     """Nodes that run and lend cores; host: the address of this machine as they see it; failures: texts by node id.
 
+    address: of the cluster, HOST:PORT, also where it was found by "auto".
     is_authenticated: the connection shows a token, as RAY_AUTH_MODE or a token file of this user demands.
     """
 
@@ -159,3 +160,4 @@ class Listing(msgspec.Struct, frozen=True):
     host: str
     failures: dict[str, str]
     is_authenticated: bool
+    address: str

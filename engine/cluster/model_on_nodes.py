@@ -26,7 +26,8 @@ class ModelOnNodes:
         self._paths: dict[str, str] = {}
 
     def send(self, nodes: Sequence[RemoteNode], tell: Tell) -> None:
-        """Have all nodes get what they lack. `tell` is told of the node that lacks the most, with the time left of all.
+        """Have all nodes get what they lack. `tell` is told of the node that lacks the most, with the time left of all,
+        by one thread at a time.
 
         Raises the first error of `path_on`; the transfers to the other nodes end too, and go on from there next time.
         A node that is lost meanwhile is no error.
@@ -36,13 +37,15 @@ class ModelOnNodes:
         pace, began = TimeLeft(), time.monotonic()
         doings = dict.fromkeys(shares, "")
         errors: list[BaseException] = []
+        telling = threading.Lock()
 
         def send_one(node: RemoteNode) -> None:
             def told(share: float, doing: str) -> None:
                 if errors:
                     raise Stopped("another transfer failed")
-                shares[node.id], doings[node.id] = share, doing
-                tell(*_progress(shares, doings, pace, time.monotonic() - began))
+                with telling:  # so that no thread tells an earlier share after a later one
+                    shares[node.id], doings[node.id] = share, doing
+                    tell(*_progress(shares, doings, pace, time.monotonic() - began))
 
             try:
                 self.path_on(node, told)

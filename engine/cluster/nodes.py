@@ -83,7 +83,11 @@ class _Link:
     def _listing(self) -> c.Listing:
         found = [_found(node) for node in ray.nodes() if node["Alive"]]
         return c.Listing(
-            [node for node in found if node.cores], get_node_ip_address(), dict(self._failures()), is_authenticated()
+            [node for node in found if node.cores],
+            get_node_ip_address(),
+            dict(self._failures()),
+            is_authenticated(),
+            ray.get_runtime_context().gcs_address,
         )
 
     def _failures(self) -> Any:

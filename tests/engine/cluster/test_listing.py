@@ -1,16 +1,29 @@
-"""The list of nodes while no cluster answers: no program is started for it, and it is said once."""
+"""The list of nodes: no program is started for it while no cluster answers, the names that it gives, who is told."""
 
 import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from engine.cluster import cluster as clusters
 from engine.cluster import messages as c
 from engine.cluster.cluster import Cluster
-from engine.errors import ServerFailed
+from engine.errors import ServerFailed, WorkerDied
 from tests.processes import free_port
 
 pytest.importorskip("ray")
+
+
+def listing(*nodes: tuple[str, str], address: str = "127.0.0.1:1") -> c.Listing:
+    """The list of nodes with these ids and names."""
+    return c.Listing([c.Found(*node, "127.0.0.1", 1) for node in nodes], "127.0.0.1", {}, False, address)
+
+
+def unopened(monkeypatch: pytest.MonkeyPatch, address: str) -> Cluster:
+    """A cluster that has not connected."""
+    monkeypatch.setattr(Cluster, "_open", lambda _self, _on_nodes: None)
+    return Cluster(address)
 
 
 def test_a_cluster_that_is_away_is_told_once_and_costs_no_program(
@@ -23,13 +36,75 @@ def test_a_cluster_that_is_away_is_told_once_and_costs_no_program(
     monkeypatch.setattr(clusters, "Program", made)
     with pytest.raises(ServerFailed, match="no Ray cluster answers"):
         Cluster(address)
-    monkeypatch.setattr(Cluster, "_open", lambda _self: None)
-    with Cluster(address) as cluster, caplog.at_level(logging.WARNING):
+    with unopened(monkeypatch, address) as cluster, caplog.at_level(logging.WARNING):
         for _ in range(3):
             cluster._look_for_nodes()
         assert [record.getMessage() for record in caplog.records if "not known" in record.getMessage()][1:] == []
         with monkeypatch.context() as patch:
-            patch.setattr(cluster, "_list", lambda: c.Listing([], "127.0.0.1", {}, False))
+            patch.setattr(cluster, "_list", lambda: listing(address=address))
             cluster._look_for_nodes()
         cluster._look_for_nodes()
         assert sum("not known at present" in record.getMessage() for record in caplog.records) == 2
+
+
+def test_a_cluster_found_by_auto_costs_no_program_once_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, made = f"127.0.0.1:{free_port()}", []
+
+    class Ray:
+        """Program whose connection ends after the first answer."""
+
+        is_alive = False
+
+        def __init__(self, *_given: object, **_more: object) -> None:
+            made.append(self)
+
+        def ask(self, *_asked: object) -> c.Listing:
+            return listing(address=found)
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(clusters, "Program", Ray)
+    with unopened(monkeypatch, "auto") as cluster:
+        cluster._list()
+        for _ in range(3):
+            with pytest.raises(ServerFailed, match=f"no Ray cluster answers at {found}"):
+                cluster._list()
+    assert len(made) == 1
+
+
+def test_nodes_of_one_name_are_named_by_the_list_and_told_without_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_self: Cluster, _found: c.Found) -> None:
+        raise WorkerDied("it does not start")
+
+    monkeypatch.setattr(Cluster, "_list", lambda _self: listing(("a" * 8, "x"), ("b" * 8, "x"), ("c" * 8, "y")))
+    monkeypatch.setattr(Cluster, "_dialled", refused)
+    opened: list[Callable[[], None]] = []
+    told: list[tuple[int, int]] = []
+
+    def tell(ready: int, found: int) -> None:
+        cluster = opened[0].__self__  # type: ignore[attr-defined]  # its method `close`
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(lambda: cluster.nodes).result(60) == []
+        told.append((ready, found))
+
+    with pytest.raises(ServerFailed) as caught:
+        Cluster("127.0.0.1:1", opened.append, tell)
+    for name in ("x (aaaaaa)", "x (bbbbbb)", "y"):
+        assert f"{name}: it does not start" in str(caught.value)
+    assert set(told) == {(0, 3)}
+
+
+def test_a_node_keeps_its_name_and_one_in_place_of_a_lost_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third = ("1" * 8, "x"), ("2" * 8, "x"), ("3" * 8, "x")
+    with unopened(monkeypatch, "127.0.0.1:1") as cluster:
+        monkeypatch.setattr(cluster, "_start_agent", lambda _found: None)
+
+        def names(*nodes: tuple[str, str]) -> list[str]:
+            cluster._starting.clear()
+            cluster._welcome(listing(*nodes))
+            return [cluster._names[id] for id, _name in nodes]
+
+        assert names(first) == ["x"]
+        cluster._lost.add(first[0])
+        assert names(first, second) == ["x (111111)", "x"]
+        assert names(first, second, third) == ["x (111111)", "x", "x (333333)"]
