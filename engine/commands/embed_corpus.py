@@ -45,11 +45,11 @@ def embed_corpus(given: argparse.Namespace) -> None:
         raise ConfigError(f"--out {out}: lies in the folder of the corpus; give another one")
     files, column = corpus_files(Path(given.file)), given.column or TEXT_NAMES[0]
     parts, settings = parts_of(files, column), _settings(spec, files, column)
-    begin(out, settings, is_mixed=given.mixed)
-    left = missing(out, parts)
-    if left:
-        watch(_Embedding(EmbedParts(given.cluster, str(out), settings, left, given.mixed), parts))
-    end(out, parts)
+    with begin(out, settings, is_mixed=given.mixed):
+        left = missing(out, parts)
+        if left:
+            watch(_Embedding(EmbedParts(given.cluster, str(out), settings, left, given.mixed), parts))
+        end(out, parts)
     _tell(out, parts, len(parts) - len(left), is_json=given.json)
 
 

@@ -3,11 +3,13 @@
 A part is a row group of a file. Its vectors are written whole or not at all, so a file that is there is done.
 """
 
+import fcntl
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 
 from engine.embedding.backends import kind_named
 from engine.errors import ConfigError, ServerFailed
-from engine.files import decoded_json, open_regular, read_regular, unfinished, write_whole, writing_whole
+from engine.files import decoded_json, open_partial, open_regular, read_regular, unfinished, write_all, writing_whole
 from engine.machine.fingerprint import about_llama, versions
 from engine.process.channel import Message
 from engine.step_parts import Floats
@@ -42,7 +44,8 @@ class CorpusPart(msgspec.Struct, frozen=True):
 
 class CorpusSettings(msgspec.Struct, frozen=True):
     """What determines the vectors of a corpus. model_sha256: hash of the model's content; files: by path,
-    size in bytes and time of the last change in nanoseconds; versions: of what computes them, see `versions_of`."""
+    size in bytes and time of the last change in nanoseconds; versions: of what computes them, see `versions_of`, empty
+    in a file of a release that did not write them."""
 
     model: str
     model_sha256: str
@@ -50,7 +53,7 @@ class CorpusSettings(msgspec.Struct, frozen=True):
     is_query: bool
     column: str
     files: dict[str, tuple[int, int]]
-    versions: dict[str, str]
+    versions: dict[str, str] = {}
 
 
 class EmbedParts(Message, frozen=True):
@@ -103,26 +106,51 @@ def parts_of(files: list[Path], column: str) -> list[CorpusPart]:
     return parts
 
 
-def begin(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> None:
-    """Create the folder of the vectors, or continue it. Raises ConfigError where it is of another corpus or model, or
-    unless `is_mixed` of other versions."""
+def begin(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> BinaryIO:
+    """Create the folder of the vectors, or continue it; return its lock, held until it is closed.
+
+    Raises ConfigError where another command holds it, where it is of another corpus or model, or unless `is_mixed` of
+    other versions.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
-        if not (out / SETTINGS).exists():
-            if any(out.glob("*.parquet")):
-                raise ConfigError(f"--out {out}: has Parquet files of something else: give an empty folder")
-            write_whole(out / SETTINGS, json.dumps(msgspec.to_builtins(settings), indent=1).encode())
+        if not (out / SETTINGS).exists() and any(out.glob("*.parquet")):
+            raise ConfigError(f"--out {out}: has Parquet files of something else: give an empty folder")
+        file = open_partial(out / SETTINGS)
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written ({error})") from error
-    check(out, settings, is_mixed=is_mixed)
+    try:
+        _lock(file, out, settings)
+        check(out, settings, is_mixed=is_mixed)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _lock(file: BinaryIO, out: Path, settings: CorpusSettings) -> None:
+    """Lock the file of the settings, and write it where it is new. Raises ConfigError."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(file.fileno()).st_size:
+            write_all(file, json.dumps(msgspec.to_builtins(settings), indent=1).encode())
+            os.fsync(file.fileno())
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"--out {out}: another command embeds into this folder: wait for it, or give another folder"
+        ) from error
+    except OSError as error:
+        raise ConfigError(f"--out {out}: cannot be written ({error})") from error
 
 
 def check(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> None:
     """Raise ConfigError unless a folder is one that `begin` made with the same settings, or but for its versions."""
     try:
         before = decoded_json(read_regular(out / SETTINGS), CorpusSettings)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(f"{out}: is not seen, or has no {SETTINGS}: every node must see this folder") from error
+    except ValueError as error:
+        raise ConfigError(f"{out / SETTINGS}: is damaged ({error}): give an empty folder") from error
     for name in CorpusSettings.__struct_fields__:
         if getattr(before, name) == getattr(settings, name) or name == "versions":
             continue

@@ -28,6 +28,7 @@ from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ServerFailed
 from engine.over_nodes.corpus import EmbedParts, check, difference, versions_of, write_part
 from engine.process.serving import serve
+from engine.units import counted
 
 MOST_BLOCKS = 4096
 """Blocks of ray.data, each of which one node takes at a time."""
@@ -83,14 +84,16 @@ def _answer(order: EmbedParts) -> int:
         try:
             return embedded.result(_LOOK_S)
         except FutureTimeout:
-            seen_at = time.monotonic() if _cores() else seen_at
-    raise ServerFailed(f"no node of the cluster was there for {NO_NODE_S:g} s. {_AGAIN}")
+            seen_at = time.monotonic() if _cores(min(cores)) else seen_at
+    raise ServerFailed(
+        f"no node of the cluster with at least {counted(min(cores), 'core')} was there for {NO_NODE_S:g} s. {_AGAIN}"
+    )
 
 
-def _cores() -> list[int]:
-    """Return the cores that each node lends."""
+def _cores(least: int = 1) -> list[int]:
+    """Return the cores that each node lends which lends at least so many; an actor asks for those of the smallest."""
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    return [each for each in cores if each]
+    return [each for each in cores if each >= least]
 
 
 def _name() -> str:

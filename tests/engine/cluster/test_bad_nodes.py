@@ -123,7 +123,7 @@ def test_a_node_with_other_versions_embeds_nothing_unless_asked_for(
     parts = parts_of(corpus_files(corpus), "text")[:2]
     ours = versions_of("torch")
     older = CorpusSettings("", model.content_hash(), "torch", False, "text", {}, ours | {"torch": "0.4"})
-    begin(out, older)
+    begin(out, older).close()
     order = EmbedParts(cluster.address, str(out), older, parts, False)
     with pytest.raises(ServerFailed, match=r"node [ab] has another torch \(.* instead of 0.4\)"):
         embedded(order)

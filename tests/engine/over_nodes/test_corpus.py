@@ -1,5 +1,6 @@
 """Corpora: their parts, files that are whole or absent, and folders that are continued only with the same settings."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,17 @@ import pytest
 
 from engine.errors import ConfigError, ServerFailed, WorkerDied
 from engine.over_nodes import corpus
-from engine.over_nodes.corpus import CorpusSettings, EmbedParts, begin, corpus_files, end, missing, parts_of, write_part
+from engine.over_nodes.corpus import (
+    SETTINGS,
+    CorpusSettings,
+    EmbedParts,
+    begin,
+    corpus_files,
+    end,
+    missing,
+    parts_of,
+    write_part,
+)
 from engine.step_parts import Floats
 
 TEXTS = ["a", "bb", None, "cccc", "", "ddd"]
@@ -75,8 +86,8 @@ def test_a_part_that_fails_leaves_no_file_and_is_missing(files: list[Path], tmp_
 
 
 def test_a_folder_is_continued_only_with_the_same_corpus_and_model(tmp_path: Path) -> None:
-    begin(tmp_path / "out", settings())
-    begin(tmp_path / "out", settings())
+    begin(tmp_path / "out", settings()).close()
+    begin(tmp_path / "out", settings()).close()
     others: list[dict[str, object]] = [
         {"model_sha256": "11"}, {"column": "title"}, {"backend": "onnx"}, {"files": {"one": (2, 5)}},
         {"files": {"one": (1, 6)}},
@@ -87,11 +98,33 @@ def test_a_folder_is_continued_only_with_the_same_corpus_and_model(tmp_path: Pat
 
 
 def test_a_folder_is_continued_with_other_versions_only_where_asked_for(tmp_path: Path) -> None:
-    begin(tmp_path / "out", settings())
+    begin(tmp_path / "out", settings()).close()
     for versions in ({"torch": "1"}, {}, {"torch": "2", "more": "1"}):
         with pytest.raises(ConfigError, match=r"was begun with another (torch|more) \(.* instead of .*--mixed"):
             begin(tmp_path / "out", settings(versions=versions))
-        begin(tmp_path / "out", settings(versions=versions), is_mixed=True)
+        begin(tmp_path / "out", settings(versions=versions), is_mixed=True).close()
+
+
+def test_one_command_at_a_time_has_a_folder(tmp_path: Path) -> None:
+    with (
+        begin(tmp_path / "out", settings()),
+        pytest.raises(ConfigError, match="another command embeds into this folder"),
+    ):
+        begin(tmp_path / "out", settings())
+    begin(tmp_path / "out", settings()).close()
+
+
+def test_settings_of_an_older_release_or_damaged_ones_are_told_as_such(tmp_path: Path) -> None:
+    begin(tmp_path, settings()).close()
+    older = json.loads((tmp_path / SETTINGS).read_text())
+    del older["versions"]
+    (tmp_path / SETTINGS).write_text(json.dumps(older))
+    with pytest.raises(ConfigError, match=r"was begun with another torch \(none instead of 2\).*--mixed"):
+        begin(tmp_path, settings())
+    begin(tmp_path, settings(), is_mixed=True).close()
+    (tmp_path / SETTINGS).write_text("{")
+    with pytest.raises(ConfigError, match=r"corpus.json: is damaged \(.*\): give an empty folder"):
+        begin(tmp_path, settings())
 
 
 def test_the_end_of_a_corpus_is_no_end_while_parts_are_missing(files: list[Path], tmp_path: Path) -> None:
@@ -137,7 +170,8 @@ def test_a_cluster_that_lends_no_core_is_told(monkeypatch: pytest.MonkeyPatch) -
         corpus_program._answer(EmbedParts("127.0.0.1:6379", "out", settings(), [], False))
 
 
-def test_a_corpus_waits_for_nodes_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("left", [[], [1.0]], ids=["no node", "a smaller one"])
+def test_a_corpus_waits_for_nodes_only_so_long(monkeypatch: pytest.MonkeyPatch, left: list[float]) -> None:
     corpus_program = pytest.importorskip("engine.over_nodes.corpus_program")  # needs ray
     monkeypatch.setattr(corpus_program, "connect", lambda address: None)
     monkeypatch.setattr(corpus_program, "check_exposed", lambda address, is_authenticated: None)
@@ -145,9 +179,14 @@ def test_a_corpus_waits_for_nodes_only_so_long(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(corpus_program, "_embed", lambda order, cores, embedded: None)
     monkeypatch.setattr(corpus_program, "NO_NODE_S", 0.2)
     monkeypatch.setattr(corpus_program, "_LOOK_S", 0.01)
-    alive = iter([True] * 30)
-    monkeypatch.setattr(corpus_program.ray, "nodes", lambda: [{"Alive": next(alive, False), "Resources": {"CPU": 1.0}}])
-    with pytest.raises(ServerFailed, match=r"no node of the cluster was there for 0.2 s. Start it again to go on"):
+    alive = iter([[2.0]] * 30)
+    monkeypatch.setattr(
+        corpus_program.ray,
+        "nodes",
+        lambda: [{"Alive": True, "Resources": {"CPU": cores}} for cores in next(alive, left)],
+    )
+    told = r"no node of the cluster with at least 2 cores was there for 0.2 s. Start it again to go on"
+    with pytest.raises(ServerFailed, match=told):
         corpus_program._answer(EmbedParts("127.0.0.1:6379", "out", settings(), [], False))
     assert next(alive, None) is None
 
