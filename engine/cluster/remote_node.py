@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import queue
 import socket
 import threading
 import time
@@ -19,6 +18,7 @@ from engine.cluster.model_files import Have
 from engine.cluster.remote_worker import RemoteWorker
 from engine.errors import ConfigError, EngineError, WorkerDied, named_error
 from engine.process.channel import Channel, Message
+from engine.process.outgoing import Outgoing
 from engine.protocol import NodeInfo
 
 _FROM_AGENT: Any = c.FromAgent
@@ -42,7 +42,6 @@ class RemoteNode:
         self.id, self.name, self.address = found.id, found.name, found.address
         self._listener, self._on_lost = listener, on_lost
         self._channel = Channel(end, _FROM_AGENT)
-        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._workers: dict[int, RemoteWorker] = {}
         self._endings: dict[int, str] = {}
@@ -50,9 +49,9 @@ class RemoteNode:
         self._numbers = itertools.count(1)
         self.silent_s, self.loss = 0.0, ""
         self.hello = self._greet()
+        self._outgoing = Outgoing(self._channel, self._hang_up)
         self.free_bytes = self.hello.free_bytes
         self.cores = min(found.cores, self.hello.cores)
-        threading.Thread(target=self._write, daemon=True).start()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _greet(self) -> c.Hello:
@@ -141,8 +140,8 @@ class RemoteNode:
         )  # fmt: skip
 
     def tell(self, message: Message) -> None:
-        """Queue a message for the agent; does not block."""
-        self._outbox.put(message)
+        """Send a message to the agent; does not block."""
+        self._outgoing.send(message)
 
     def tick(self, elapsed_s: float) -> None:
         """Count `elapsed_s` more seconds without a message, tell the agent that this program runs, and give the node up
@@ -160,19 +159,17 @@ class RemoteNode:
                 return
             self.loss = reason
             workers, asked = list(self._workers.values()), list(self._asked.values())
-        self._outbox.put(None)
-        with contextlib.suppress(OSError):
-            self._channel.socket.shutdown(socket.SHUT_RDWR)
+        self._outgoing.close()
+        self._hang_up()
         for future, _answers in asked:
             _resolve(future, WorkerDied(f"node {self.name}: {reason}"))
         self._on_lost(self)
         for worker in workers:
             worker.lost(reason)
 
-    def _write(self) -> None:
+    def _hang_up(self) -> None:
         with contextlib.suppress(OSError):
-            while (message := self._outbox.get()) is not None:
-                self._channel.send(message)
+            self._channel.socket.shutdown(socket.SHUT_RDWR)
 
     def _listen(self) -> None:
         reason = "its agent ended"

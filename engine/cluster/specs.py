@@ -8,6 +8,9 @@ from engine.validation import Spec, plain_text, whole_number
 
 MOST_NODES, MOST_WORKERS = 1024, 256
 
+SENDS_WITHIN_S = 86_400.0
+"""Time that the nodes of a cluster have to get a model and load it; each block that is sent has a limit of its own."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec(Spec):

@@ -42,8 +42,11 @@ class Channel:
     def offer(self, frame: memoryview) -> memoryview:
         """Send as much of a frame as a socket without a timeout takes at once, and return the rest.
 
-        Raises OSError when the other end is closed.
+        Raises OSError when the other end is closed, RuntimeError for a socket with a timeout, within which it would
+        wait until the other end reads.
         """
+        if self.socket.gettimeout() is not None:
+            raise RuntimeError("messages are offered to a socket with a timeout: a defect of this program")
         try:
             return frame[self.socket.send(frame, socket.MSG_DONTWAIT) :]
         except BlockingIOError:

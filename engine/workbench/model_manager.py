@@ -15,7 +15,7 @@ from engine.backends.connecting import ExternalEngine, open_known, start_managed
 from engine.backends.known import KnownEngine
 from engine.backends.managed_programs import ManagedServer
 from engine.bench.measurement.load_timeout import LoadTimeout, patience_s
-from engine.cluster.specs import ClusterSpec
+from engine.cluster.specs import SENDS_WITHIN_S, ClusterSpec
 from engine.errors import EngineError, ModelError, PoolClosed
 from engine.history import EngineIdentity, ModelIdentity
 from engine.models.gguf import ModelFile
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 LONGEST_DEFAULT_CTX = 2048
 CONNECTS_WITHIN_S = 300.0
 """All that a server is asked before it counts as connected, of which it may load its model for some."""
-SENDS_WITHIN_S = 86_400.0
-"""Limit of a load on a cluster, whose nodes may have to be sent the file first; each block has a limit of its own."""
 _log = logging.getLogger(__name__)
 
 EJECTED = "the model was ejected while this ran: load it again, then run"

@@ -14,9 +14,6 @@ from engine.protocol import NodeInfo
 from engine.runs import CLUSTER
 from engine.units import counted
 
-SENDS_WITHIN_S = 86_400.0
-"""Time that the nodes of a cluster have to get a model and load it; each block that is sent has a limit of its own."""
-
 _OF_ONE_MACHINE = ("layout", "build", "pin")
 
 

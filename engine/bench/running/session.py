@@ -19,12 +19,13 @@ from engine.bench.planning.guesses import expected_turns
 from engine.bench.planning.plan import Cell, Objective, Plan, PlannedCell
 from engine.bench.planning.remote import RemoteBudget, remote_requests, sent_by
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
-from engine.bench.planning.together import SENDS_WITHIN_S, Together
+from engine.bench.planning.together import Together
 from engine.bench.running.comparing import compared_answers, compared_vectors
 from engine.bench.running.progress import Progress
 from engine.bench.running.runner import Runner, first_record
 from engine.bench.running.strategies import Rounds, Strategy
 from engine.bench.running.tuning import Tuning
+from engine.cluster.specs import SENDS_WITHIN_S
 from engine.errors import ConfigError
 from engine.ids import new_id
 from engine.machine.fingerprint import EMBEDDING_PACKAGES, fingerprint, fingerprint_hash, versions

@@ -3,6 +3,7 @@
 import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -67,4 +68,16 @@ def test_a_closed_end_and_a_defect_raise_nothing_in_the_thread_that_sends(
     for _ in range(3):
         outgoing.send([bytes(1 << 20)])
     outgoing.close()
+    outgoing.close()
+
+
+def test_a_socket_with_a_timeout_is_refused_as_its_sender_would_wait(pair: tuple[Channel, Channel]) -> None:
+    near, far = pair
+    outgoing = Outgoing(near, pytest.fail)
+    near.set_deadline(time.monotonic() + WITHIN_S)
+    with pytest.raises(RuntimeError, match="a socket with a timeout"):
+        outgoing.send([1])
+    near.set_deadline(None)
+    outgoing.send([2])
+    assert far.receive_one() == [2]
     outgoing.close()
