@@ -27,7 +27,8 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-NUM_PARTS, ROWS = 30, 20
+NUM_PARTS, ROWS = 400, 10
+"""Parts of a corpus, so many that they outlast the kill of a node by far."""
 SLOW_START_S = 180
 PROMPT = "Once upon a time"
 
@@ -81,6 +82,11 @@ def embeds(cluster: RayCluster) -> str:
     return next(busy, "")
 
 
+def speaking_to_ray(before: set[int]) -> list[psutil.Process]:
+    """Return the programs of this process that speak to Ray, but for those from before."""
+    return [one for one in children_with("engine.cluster.nodes") if one.pid not in before]
+
+
 def places(pool: Pool) -> list[str]:
     return sorted(worker.node for worker in pool.workers())
 
@@ -111,7 +117,7 @@ def test_a_node_killed_while_a_corpus_is_embedded_loses_no_row_and_doubles_none(
     rows = [row for path in parts for row in pq.read_table(path).to_pylist()]
     assert [int(row["text"].partition(".")[0]) for row in rows] == list(range(NUM_PARTS * ROWS))
     assert {path.name for path in out.iterdir()} == {path.name for path in parts} | {"corpus.json"}
-    sample = rows[:: ROWS * 3]
+    sample = rows[:: ROWS * NUM_PARTS // 10]
     expected = embed([row["text"] for row in sample], backend="torch")
     assert np.allclose([row["vector"] for row in sample], expected, atol=1e-5)
 
@@ -133,15 +139,16 @@ def test_a_node_with_other_versions_embeds_nothing_unless_asked_for(
 
 
 def test_jobs_and_nodes_outlive_the_program_that_speaks_to_ray(cluster: RayCluster, story_model: Path) -> None:
+    before = {one.pid for one in speaking_to_ray(set())}
     with Pool(story_model, cluster=cluster.address, threads=1, parallel=4, n_ctx=256) as pool:
         until(lambda: places(pool) == ["a", "b"], "a node is missing", SLOW_START_S)
         workers = {worker.pid for worker in pool.workers()}
         jobs = [pool.submit(f"{number}: {PROMPT}", max_tokens=200) for number in range(12)]
         until(lambda: sum(len(job.steps) > 0 for job in jobs) >= 8, "no tokens come")
-        (program,) = children_with("engine.cluster.nodes")
+        (program,) = speaking_to_ray(before)
         program.kill()
         assert all(job.result(120).finish_reason in ("length", "stop") for job in jobs)
-        until(lambda: [one.pid for one in children_with("engine.cluster.nodes")] not in ([], [program.pid]))
+        until(lambda: speaking_to_ray(before | {program.pid}), "no other program speaks to Ray")
         assert {worker.pid for worker in pool.workers()} == workers
         cluster.add("c")
         try:

@@ -25,6 +25,8 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 LOST_S = 6.0
+"""Limit of silence where a node is to be lost; the own limit of the engine where it must not be."""
+STALL_S = 2.0
 SMALL: dict[str, Any] = {"threads": 1, "parallel": 2, "n_ctx": 256}
 PROMPT = "Once upon a time"
 WAYS: list[tuple[Way, ...]] = [("up", "down"), ("up",), ("down",)]
@@ -52,16 +54,16 @@ def stalling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Stalli
 
 
 @contextmanager
-def opened(model: Path) -> Iterator[Pool]:
-    """A pool on both nodes, whose limit of silence is short once it runs."""
-    with Pool(model, cluster=ClusterSpec(workers={"a": 1, "b": 1}), **SMALL) as pool, short_limit():
+def opened(model: Path, lost_s: float = LOST_S) -> Iterator[Pool]:
+    """A pool on both nodes, with a limit of silence of its own once it runs."""
+    with Pool(model, cluster=ClusterSpec(workers={"a": 1, "b": 1}), **SMALL) as pool, limit(lost_s):
         yield pool
 
 
 @contextmanager
-def short_limit() -> Iterator[None]:
+def limit(lost_s: float = LOST_S) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(c, "LOST_S", LOST_S)
+        patch.setattr(c, "LOST_S", lost_s)
         yield
 
 
@@ -81,12 +83,12 @@ def error_of(job: Job) -> EngineError | None:
 
 @ways_of
 def test_a_short_stall_is_waited_for(stalling: Stalling, story_model: Path, ways: tuple[Way, ...]) -> None:
-    with opened(story_model) as pool:
+    with opened(story_model, c.LOST_S) as pool:
         before = pids(pool)
         with pool.held():  # so that none ends before the network stalls
             jobs = [pool.submit(f"{number}: {PROMPT}", max_tokens=100) for number in range(8)]
             stalling.relay.stall(*ways)
-        until(lambda: stalling.relay.stalled_s() > LOST_S / 2)
+        until(lambda: stalling.relay.stalled_s() > STALL_S)
         stalling.relay.resume()
         assert all(job.result(60).finish_reason in ("length", "stop") for job in jobs)
         until(lambda: stalling.node.silent_s < 1, "the node is not heard again")
@@ -120,7 +122,7 @@ def test_a_stall_while_a_file_is_sent_ends_the_transfer_with_the_node(
         if share > 0.2:
             stalling.relay.stall("up", "down")
 
-    with short_limit(), pytest.raises(WorkerDied, match=f"node b: (it was silent for {LOST_S:g} s|its agent ended)"):
+    with limit(), pytest.raises(WorkerDied, match=f"node b: (it was silent for {LOST_S:g} s|its agent ended)"):
         send_model(offer, stalling.node, stall, offer.size // 20)
     until(lambda: not stalling.agent.is_alive(), "its agent does not end")
     again = stalling.cluster.add("b")
