@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self, Unpack, overload
+from typing import Literal, Self, Unpack, overload
 
 from engine.chat_options import ChatOptions
 from engine.cluster.specs import ClusterSpec, given_cluster
 from engine.errors import ConfigError, EngineError, PoolClosed
-from engine.files import decoded_json, named_path, read_regular
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
 from engine.llama.sandbox import Sandbox
@@ -25,6 +24,7 @@ from engine.pool.job_queue import JobQueue
 from engine.pool.long_texts import LongTexts
 from engine.pool.placed import OnNodes, halves, on_nodes
 from engine.pool.places import Places, here, model_path
+from engine.pool.profiles import read_profile
 from engine.pool.texts import Texts
 from engine.pool.worker_group import WorkerGroup
 from engine.pool.worker_process import WorkerProcess
@@ -44,7 +44,6 @@ from engine.specs import (
 from engine.validation import Refusing, given_spec, plain_text, refusing
 
 _MOST_DEATHS = 3
-_MOST_PROFILE_BYTES = 1 << 20
 
 
 class Pool(metaclass=Refusing):
@@ -110,13 +109,10 @@ class Pool(metaclass=Refusing):
 
         Raises ConfigError if the file is not a profile, and the errors that the constructor raises.
         """
-        try:
-            values = decoded_json(read_regular(named_path(path), _MOST_PROFILE_BYTES), dict[str, Any])
-            return cls(model or values["model"], **PoolSpec.from_dict(values["pool"]).to_dict())
-        except (OSError, ValueError, TypeError, LookupError) as error:
-            if isinstance(error, EngineError):
-                raise
-            raise ConfigError(f"{path}: is not a profile ({error!r})") from error
+        own, options = read_profile(path)
+        if not (model or own):
+            raise ConfigError(f"{path}: names no model: give one")
+        return cls(model or own, **options)
 
     # jobs
 
