@@ -3,6 +3,7 @@
 import gc
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -24,6 +25,7 @@ from engine.models.reading import read_model
 from engine.opening import open_engine
 from engine.protocol import Engine
 from engine.samples import Flag
+from engine.units import counted
 
 SAMPLE_S = 1.0
 """Minimum duration of a sample in seconds."""
@@ -102,6 +104,7 @@ class EngineTarget:
         self._objective = cell.objective
         self._is_fresh, self._sample_s = is_fresh, sample_s
         self._num_repetitions = 1
+        self._nodes = Counter(worker.node for worker in engine.workers())
         self._parts = PartTotals()
         self._has_parts = cell.pool.instances == cell.pool.parallel == 1 and not cell.workload.depth
 
@@ -121,10 +124,11 @@ class EngineTarget:
         self.facts["repetitions"] = self._num_repetitions
 
     def sample(self, seed: int, timeout_s: float) -> Measured:
-        """Measure once; raises WorkerDied also where another worker has replaced a dead one meanwhile."""
+        """Measure once; raises WorkerDied also where a worker is missing, or another has replaced a dead one."""
         deadline = Deadline(timeout_s)
         self._load.wake(deadline)
         before = self._figures(deadline)
+        self._check_all_live(len(before))
         pids = [int(worker["pid"]) for worker in before]
         is_here = not any(worker.node for worker in self.engine.workers())
         with no_collection(), NoiseWatch(pids if is_here else ()) as watch:
@@ -147,6 +151,17 @@ class EngineTarget:
         else:  # nodes may be on this machine, where their workers are other programs
             noise, flag = without_others(watch.values(), watch.seconds)
         return Measured(started_at, watch.seconds, metrics, noise, flag, watch.programs() if is_here else {})
+
+    def _check_all_live(self, num_live: int) -> None:
+        """Raise WorkerDied where workers are missing, with the nodes that they ran on."""
+        num_asked = self.engine.spec.instances
+        if num_live < num_asked:
+            lost = self._nodes - Counter(worker.node for worker in self.engine.workers())
+            where = f" (lost: node {', node '.join(names)})" if (names := sorted(filter(None, lost))) else ""
+            raise WorkerDied(
+                f"only {num_live} of {counted(num_asked, 'worker')} run{where}, so nothing was measured: measure again "
+                "once all run"
+            )
 
     def _add_parts(self, gained: Mapping[str, float], repetitions: list[Repetition]) -> None:
         wall_s = sum(map(seconds_of, repetitions))

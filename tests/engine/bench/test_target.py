@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,21 @@ def test_a_cold_load_tells_what_the_page_cache_held(story_model: Path, tmp_path:
     with Pool(copy, parallel=1, n_ctx=256, share_weights=True):
         held = load_cold(make_cell(copy))
     assert found["resident_share"] <= held["resident_share"] <= 1
+
+
+def test_a_sample_of_fewer_workers_than_asked_for_is_an_error_that_names_the_node(
+    story_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = open_engine_target(make_cell(story_model, pool={"instances": 2}), sample_s=0.1)
+    with closing(target):
+        all_run = [one._replace(node=node) for one, node in zip(target.engine.workers(), ("ash", "elm"), strict=True)]
+        monkeypatch.setattr(Pool, "workers", lambda _self: all_run)
+        beside = target.beside(make_cell(story_model, pool={"instances": 2}))
+        figures = target.engine.measure()
+        monkeypatch.setattr(Pool, "workers", lambda _self: all_run[:1])
+        monkeypatch.setattr(Pool, "measure", lambda _self, _timeout: figures[:1])
+        with pytest.raises(WorkerDied, match=r"only 1 of 2 workers run \(lost: node elm\)"):
+            beside.sample(0, 60)
 
 
 @pytest.mark.slow
