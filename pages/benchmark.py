@@ -24,7 +24,7 @@ run_list.undo(bench)
 run_list.interrupted(bench, run)
 on_nodes.ended(bench, run)
 running, over_nodes = bench.bench.running, bench.nodes_bench.running
-if run is None and over_nodes is not None:
+if over_nodes is not None and (run is None or run.id in over_nodes.run_ids):
     on_nodes.watch(bench, over_nodes)
 elif run is None:
     plan_editor.show(bench, question)

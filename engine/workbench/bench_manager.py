@@ -47,7 +47,8 @@ class BenchManager:
     """Runner of benchmarks, one at a time in a thread of its own. Any thread may call it.
 
     While a benchmark runs, the interactive pool is paused: jobs submitted to it start between two samples. `background`
-    runs the preparations for benchmarks, such as building llama-bench or writing a synthetic model.
+    runs the preparations for benchmarks, such as building llama-bench or writing a synthetic model. unsaved_of_nodes:
+    returns by its id a run of a benchmark over nodes that is not stored yet.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class BenchManager:
         kept: HistoryManager,
         machine: MachineLease,
         importer: Importer,
+        unsaved_of_nodes: Callable[[str], RunRecord | None],
     ) -> None:
         self._settings, self._model_manager, self._kept = settings, model_manager, kept
         self._machine, self._importer = machine, importer
@@ -64,6 +66,7 @@ class BenchManager:
         self.background = TaskRunner[Task[object]]()
         self._meter = QuietMeter()
         self._unkept: dict[str, RunRecord] = {}
+        self._unsaved_of_nodes = unsaved_of_nodes
         self._limits = MachineLimits(kept)
 
     # the running benchmark
@@ -234,12 +237,14 @@ class BenchManager:
         if session is not None and session.id == run_id:
             return session.record
         history = self._kept.history
-        unkept = self._unkept.get(run_id)
-        return unkept or (history.runs.run(run_id) if history else None) or reference_run(run_id)
+        return self._only_here(run_id) or (history.runs.run(run_id) if history else None) or reference_run(run_id)
 
     def is_only_in_memory(self, run_id: str) -> bool:
         """Return whether a finished run could not be stored yet."""
-        return run_id in self._unkept and (self._session is None or self._session.id != run_id)
+        return self._only_here(run_id) is not None and (self._session is None or self._session.id != run_id)
+
+    def _only_here(self, run_id: str) -> RunRecord | None:
+        return self._unkept.get(run_id) or self._unsaved_of_nodes(run_id)
 
     def recent(self) -> list[RunSummary]:
         """Return the latest stored runs, newest first."""
@@ -268,7 +273,7 @@ class BenchManager:
         session = self._session
         if session is not None and session.id == run_id:
             raise ConfigError("This run is being measured. Stop it first, then delete it.")
-        if run_id in self._unkept:
+        if self._only_here(run_id) is not None:
             raise ConfigError("This run could not be saved yet. Delete it once the history works again.")
         if not self._kept_in().runs.delete(run_id):
             raise ConfigError("There is no such run: it was already deleted or never saved.")

@@ -34,6 +34,15 @@ class NodesBench(ClusterBench):
             for run in list(self._keeper.unsaved.values()):
                 self._kept.write_later(run.id, partial(self._keeper.put, run=run), partial(_itself, run))
 
+    def unsaved(self, run_id: str) -> RunRecord | None:
+        """Return one of the runs as it is now, where the history does not have it so; None where it does."""
+        return self._keeper.unsaved.get(run_id)
+
+    @property
+    def num_unsaved(self) -> int:
+        """Number of runs that the history does not have as they are now."""
+        return len(self._keeper.unsaved)
+
     @property
     def run_ids(self) -> list[str]:
         """Ids of the runs that have begun, in the order of their nodes."""
@@ -49,6 +58,7 @@ class NodesBenchManager:
     def __init__(self, kept: HistoryManager, machine: MachineLease) -> None:
         self._kept, self._machine = kept, machine
         self._runs = TaskRunner[NodesBench]()
+        self._begun: list[NodesBench] = []
 
     @property
     def last(self) -> NodesBench | None:
@@ -69,6 +79,11 @@ class NodesBenchManager:
             raise HistoryError(NO_HISTORY)
         task = NodesBench(plan, address, self._kept)
         self._runs.start(task, lambda: self._machine.acquire(task.name, "measurement"))
+        self._begun = [*(one for one in self._begun if one.num_unsaved), task]
+
+    def unsaved(self, run_id: str) -> RunRecord | None:
+        """Return a run of a node that the history does not have as it is now; None for every other id."""
+        return next(filter(None, (task.unsaved(run_id) for task in self._begun)), None)
 
     def group(self, run: RunRecord) -> list[RunRecord]:
         """Return the runs of a run's group, at most MOST_TOGETHER, in the order of their nodes; empty where it has

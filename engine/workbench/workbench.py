@@ -66,8 +66,10 @@ class Workbench:
         self.files = ModelFiles(settings, self.machine)
         self.load_order = LoadOrderManager(self.model_manager, self.machine)
         self.tokenizer = TokenizerManager(self.machine)
-        self.bench = BenchManager(settings, self.model_manager, self.kept, self.machine, self.importer)
         self.nodes_bench = NodesBenchManager(self.kept, self.machine)
+        self.bench = BenchManager(
+            settings, self.model_manager, self.kept, self.machine, self.importer, self.nodes_bench.unsaved
+        )
         self.cards = MachineCardManager(settings, self.model_manager, self.bench, self.machine)
         self.importing = ImportManager(self.importer, self.machine)
         self.embedding = EmbeddingManager(self.machine)

@@ -44,7 +44,9 @@ def show(pages: Mapping[str, Page]) -> None:
     """Draw the tray; `pages` is indexed by BENCHMARK and the other names above."""
     begun = list(jobs(current()))
     if begun:
-        every = WHILE_MEASURING_S if current().bench.running is not None else REFRESH_S
+        bench = current()
+        is_measuring = bench.bench.running is not None or bench.nodes_bench.running is not None
+        every = WHILE_MEASURING_S if is_measuring else REFRESH_S
         st.fragment(_follow, run_every=every)(pages, begun)
 
 

@@ -1,14 +1,19 @@
 """The Benchmark page while one is measured, and the tray that all pages have."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
 from engine.errors import HistoryError
+from engine.tasks import TaskRunner
+from engine.workbench import Workbench
 from pages.parts.plain import plain
 from tests.pages.app import address, frame, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedManager, make_run
+from tests.scripted_task import WITHIN_S, ScriptedTask
 from tests.waiting import until
 
 
@@ -63,3 +68,21 @@ def test_one_benchmark_at_a_time(manager: ScriptedManager, plan: Plan) -> None:
     at = page(question="users")
     assert at.button(key="plan_run").disabled
     assert "Another benchmark is running" in said(at)
+
+
+def test_a_run_of_a_node_that_is_measured_is_watched_and_stopped(
+    bench: Workbench, manager: ScriptedManager, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = make_run(replace(plan, rounds=1), status="running", origin="node ash")
+    older = make_run(replace(plan, rounds=1))
+    manager.runs = {older.id: older, half.id: half}
+    task: Any = ScriptedTask("The benchmark over nodes", 0.5, "ash: measuring", 75.0)
+    task.plan, task.address, task.benches, task.run_ids, task.failures = plan, "10.0.0.1:6379", [], [half.id], []
+    begun = TaskRunner[Any]()
+    begun.start(task)
+    monkeypatch.setattr(bench, "nodes_bench", begun)
+    at = page()
+    assert address(at) == {"run": half.id}
+    assert plain("10.0.0.1:6379") in said(at) and primary(at) == ["Stop"]
+    press(at, "nodes_stop")
+    assert task.wait(WITHIN_S) and task.is_stopped

@@ -1,6 +1,6 @@
 """The job tray: everything that runs is on every page, with what is left and Stop."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -112,3 +112,25 @@ def test_all_that_runs_is_listed_and_can_be_stopped(
         assert task_progress.left(job.task) == "stopping"
         assert job.task.wait(WITHIN_S)
     assert list(job_tray.jobs(bench)) == []
+
+
+@pytest.mark.parametrize("measures", ["nothing", "a benchmark", "a benchmark over nodes"])
+def test_the_tray_looks_less_often_while_a_benchmark_measures(
+    bench: Workbench, manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch, measures: str
+) -> None:
+    plan = Plan(model=str(embedded_model()), axes={"parallel": (1, 2)}, rounds=2)
+    hanging(bench, "someone/model")
+    if measures == "a benchmark":
+        manager.begin(make_run(plan), plan)
+    elif measures == "a benchmark over nodes":
+        put(monkeypatch, bench, "nodes_bench", ScriptedTask("The benchmark over nodes"), plan=plan)
+    drawn: list[float] = []
+
+    def fragment(_draw: object, run_every: float) -> Callable[..., None]:
+        return lambda *_given: drawn.append(run_every)
+
+    monkeypatch.setattr(job_tray.st, "fragment", fragment)
+    job_tray.show({})
+    assert drawn == [job_tray.REFRESH_S if measures == "nothing" else job_tray.WHILE_MEASURING_S]
+    for job in job_tray.jobs(bench):
+        job.task.stop()

@@ -61,7 +61,7 @@ def _together(bench: Workbench, plan: Plan, address: str, nodes: Sequence[NodeIn
 
 
 def watch(bench: Workbench, task: NodesBench) -> None:
-    """Draw a running benchmark over nodes and follow it; at its end the first of its runs is opened."""
+    """Draw a running benchmark over nodes and follow it; at its end one of its runs is opened."""
     st.caption(plain(" · ".join(part for part in (task.plan.name, task.address) if part)))
     with st.container(horizontal=True, vertical_alignment="top", gap="medium"):
         with st.container():
@@ -76,7 +76,7 @@ def watch(bench: Workbench, task: NodesBench) -> None:
 @st.fragment(run_every=REFRESH_S)
 def _follow(bench: Workbench, task: NodesBench) -> None:
     if not task.is_running:
-        if task.run_ids:
+        if task.run_ids and st.session_state[run_state.RUN] not in task.run_ids:
             run_state.show_run(task.run_ids[0])
         st.rerun()
     st.progress(task.share, plain(f"{task.name} · {task_progress.left(task)}"))
