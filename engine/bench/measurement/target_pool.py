@@ -39,7 +39,8 @@ class _Loaded:
 class TargetPool:
     """Targets by configuration; configurations with the same worker_key share one pool. Not thread-safe but for stop().
 
-    memory_bytes: memory limit of all workers together; None: what this machine has available. measures_cold: before the
+    memory_bytes: memory limit of all workers together; None: what this machine has available. feasibility: of the plan;
+    None: of one that runs on this machine. measures_cold: before the
     first use of a pool its model is loaded once from disk, which adds the figures of `load_cold` to the facts. more_s:
     seconds that a load may take beyond those of a file of this machine.
     """
@@ -49,10 +50,12 @@ class TargetPool:
         open_target: Callable[[Any, LoadTimeout], Target] = open_engine_target,
         memory_bytes: int | None = None,
         *,
+        feasibility: Feasibility | None = None,
         measures_cold: bool = False,
         more_s: float = 0.0,
     ) -> None:
         self._open_target, self._measures_cold = open_target, measures_cold
+        self._feasibility = feasibility or Feasibility()
         self._memory_bytes = math.inf if memory_bytes is None else memory_bytes
         self._loaded: OrderedDict[WorkerKey, _Loaded] = OrderedDict()
         self._more_s = more_s
@@ -96,7 +99,7 @@ class TargetPool:
             timeout.stop()
 
     def _load(self, cell: PlannedCell) -> None:
-        need = _need(cell)
+        need = self._need(cell)
         self._make_room(need)
         is_measured = not self._measures_cold or cell.worker_key in self._cold
         if not is_measured and isinstance(cell, Cell) and cell.arm == "pool":
@@ -131,6 +134,11 @@ class TargetPool:
                 yield timeout
         finally:
             self._load_timeout = None
+
+    def _need(self, cell: PlannedCell) -> int:
+        """Return the bytes that the workers will use here; 0 for an unreadable file (reported on loading)."""
+        need = self._feasibility.need(cell)
+        return need.total if need else 0
 
     def _make_room(self, need: int) -> None:
         while self._loaded and need > self._left():
@@ -168,9 +176,3 @@ def _size(cell: PlannedCell) -> int:
         return read_model(cell.model).size
     except ModelError:
         return 0
-
-
-def _need(cell: PlannedCell) -> int:
-    """Return the bytes that the configuration's workers will use; 0 for an unreadable file (reported on loading)."""
-    need = Feasibility().need(cell)
-    return need.total if need else 0

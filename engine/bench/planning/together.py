@@ -8,7 +8,7 @@ from engine.bench.planning.engines import POOL
 from engine.bench.planning.plan import Plan
 from engine.cluster.cluster import Cluster
 from engine.cluster.specs import ClusterSpec
-from engine.errors import ConfigError
+from engine.errors import ConfigError, ServerFailed
 from engine.machine.fingerprint import fingerprint_hash
 from engine.protocol import NodeInfo
 from engine.runs import CLUSTER
@@ -75,8 +75,17 @@ def check_together(plan: Plan) -> None:
 
 
 def connected(address: str) -> Together:
-    """Return the nodes of the cluster at this address, to which the connection ends again. Raises as Cluster does."""
+    """Return the nodes of the cluster at this address, to which the connection ends again.
+
+    Raises as Cluster does, and ServerFailed where any of its nodes cannot be used.
+    """
     with Cluster(address) as cluster:
+        if failures := cluster.failures:
+            told = "; ".join(f"node {name}: {reason}" for name, reason in sorted(failures.items()))
+            raise ServerFailed(
+                f"{counted(len(failures), 'node')} of the cluster cannot be used: {told}; mend or stop it, then "
+                "measure all nodes together"
+            )
         return Together(address=cluster.address, nodes=tuple(node.info() for node in cluster.nodes))
 
 

@@ -77,7 +77,8 @@ class Session:
         if together is not None:
             plan = together.plan_of(plan)
         self.plan, self._keeper = plan, keeper
-        self._cells = planned_cells(plan, Feasibility(is_here=together is None))
+        feasibility = Feasibility(is_here=together is None)
+        self._cells = planned_cells(plan, feasibility)
         if all(cell.refusal for cell in self._cells):
             raise ConfigError(f"no configuration of this plan can run: {self._cells[0].refusal}")
         budget, elsewhere = RemoteBudget(confirmed, sent_by(plan)), remote_requests(plan, self._cells)
@@ -85,6 +86,7 @@ class Session:
         cluster = together.cluster if together is not None else None
         self._targets = TargetPool(
             partial(open_target, budget=budget, cluster=cluster),
+            feasibility=feasibility,
             measures_cold=plan.measures_cold,
             more_s=0.0 if cluster is None else SENDS_WITHIN_S,
         )

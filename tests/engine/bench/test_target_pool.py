@@ -10,6 +10,7 @@ from engine import MemoryRefused, ModelError
 from engine.bench.measurement.load_timeout import LoadTimeout
 from engine.bench.measurement.target import EngineTarget, Measured, Target
 from engine.bench.measurement.target_pool import TargetPool
+from engine.bench.planning.feasibility import Feasibility
 from engine.bench.planning.plan import Cell
 from engine.models.memory import estimate
 from engine.models.reading import read_model
@@ -85,6 +86,14 @@ def test_the_longest_unused_make_room(cells: list[Cell]) -> None:
     assert opener.open_cells == [0, 2]
     targets.target(cells[1])
     assert opener.open_cells == [1]
+
+
+def test_workers_of_nodes_take_no_memory_of_this_machine(cells: list[Cell]) -> None:
+    opener = Opener()
+    targets = TargetPool(opener, memory_bytes=1, feasibility=Feasibility(is_here=False))
+    for cell in cells:
+        targets.target(cell)
+    assert opener.open_cells == [0, 1, 2]
 
 
 def test_one_that_is_larger_than_all_memory_is_still_tried(cells: list[Cell]) -> None:

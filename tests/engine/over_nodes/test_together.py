@@ -1,6 +1,8 @@
 """All nodes measured together: the plan that is made for them, what is refused, and a run on real nodes of Ray."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +11,11 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.presets import preset
 from engine.bench.planning.together import Together, connected
 from engine.bench.running.session import Session
-from engine.errors import ConfigError
+from engine.errors import ConfigError, ServerFailed
 from engine.models import embedded_model
 from engine.protocol import NodeInfo
 from tests.engine.bench.desk import Keeper
+from tests.engine.cluster.nodes_here import cluster_here
 from tests.ray_cluster import RayCluster, ray_cluster
 
 MODEL = str(embedded_model())
@@ -65,6 +68,15 @@ def test_memory_and_cores_of_this_machine_do_not_count(monkeypatch: pytest.Monke
     session = Session(users_plan(), Keeper(), together=nodes(node("a", 64), node("b", 64)))
     assert [cell.settings["layout"] for cell in session.record.cells] == ["2x64"] * 3
     assert session.record.origin == "cluster of 2 nodes"
+
+
+def test_a_cluster_with_a_node_that_is_not_ready_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with cluster_here(tmp_path, "a", "b") as cluster:
+        monkeypatch.setattr("engine.bench.planning.together.Cluster", lambda _address: nullcontext(cluster))
+        assert [one.name for one in connected("here").nodes] == ["a", "b"]
+        cluster.failures["c"] = "its agent did not start"
+        with pytest.raises(ServerFailed, match="1 node of the cluster cannot be used: node c: its agent did not start"):
+            connected("here")
 
 
 @pytest.fixture(scope="module")
