@@ -19,7 +19,10 @@ from pages.parts.plain import plain
 from pages.parts.units import size
 
 ADDRESS_HELP = "HOST:PORT, as `ray start --head` prints it, or auto for the cluster of this machine"
-MIXED_HELP = "Otherwise nodes whose llama.cpp differs are refused: the same request may give other digits there"
+MIXED_HELP = (
+    "Otherwise nodes are refused whose Logitbench or libraries (llama.cpp, or torch, transformers and tokenizers for "
+    "folders) differ from those of the first node: the same request may give other digits there"
+)
 ADDRESS, REFUSED = "cluster_address", "cluster_refused"
 """Session state keys: the address of the form, and why it was refused."""
 FIELDS = {"cluster": "Address", "address": "Address", "workers": "Workers"}
@@ -82,7 +85,7 @@ def _workers(bench: Workbench, now: ClusterSpec | None) -> ClusterSpec | None:
         st.caption(plain(f"{name} cannot be used: {reason}."))
     before = now.workers if now else {}
     counts = inputs("cluster", nodes, {node.name: before.get(node.name, 1) for node in nodes})
-    mixed = st.checkbox("Allow nodes with another llama.cpp", value=bool(now and now.mixed), key="cluster_mixed",
+    mixed = st.checkbox("Allow nodes with other versions", value=bool(now and now.mixed), key="cluster_mixed",
                         help=MIXED_HELP)  # fmt: skip
     try:
         return ClusterSpec(address=bench.clusters.address, workers=counts, mixed=mixed)

@@ -45,7 +45,7 @@ def offer(bench: Workbench, read: Callable[[], Plan]) -> None:
             st.button(
                 "Run on all nodes together", icon=":material/hub:", key="plan_run_together", disabled=not is_free,
                 on_click=run_state.act, args=(lambda: _together(bench, read(), address, nodes),),
-                help="One pool with a worker on each node, for as many times more users",
+                help="One pool with a worker on each node, with the number of users multiplied by the number of nodes",
             )  # fmt: skip
         names = ", ".join(node.name for node in nodes)
         st.caption(plain(f"{counted(len(nodes), 'node')} of {address}: {names}. The estimates are for this machine."))
