@@ -54,7 +54,7 @@ def _end(keeper: GroupKeeper, history: History | None, settings: Settings) -> No
     """
     for run in list(keeper.unsaved.values()):
         if history is None:
-            write_inbox(settings.home / INBOX, run)
+            write_inbox(settings.home / INBOX, run, run_tags=[keeper.tag])
         else:
             keeper.put(history, run)
     print(LEFT if history is None else f"The history has them under the tag {keeper.tag!r}.", file=sys.stderr)

@@ -4,8 +4,9 @@ import logging
 import os
 import shutil
 import stat
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import pyarrow as pa
 
 from engine.comparing.arms import ComparisonRecord
 from engine.errors import ConfigError, EngineError, HistoryError, LimitExceeded
-from engine.files import read_regular, write_whole
+from engine.files import decoded_json, read_regular, write_whole
 from engine.history.archives.intake import take_in_staged
-from engine.history.archives.parts import COMPARISONS, StagedComparison, comparison_line
+from engine.history.archives.parts import COMPARISONS, MARKS, Mark, StagedComparison, comparison_line
 from engine.history.archives.reading import read_comparison
 from engine.history.archives.staging import StagingWriter
 from engine.history.run_file import read_run, run_bytes
@@ -32,6 +33,8 @@ INBOX = "inbox"
 TRIAL = ".trial"
 RUN = ".run.zip"
 COMPARISON = ".comparison.json"
+TAGS = ".tags"
+"""What the file with a run's tags has after the name of the run's file."""
 REFUSED = "refused"
 REASON = ".reason.txt"
 LONGEST_REASON = 1_000
@@ -41,6 +44,7 @@ TRIES = 3
 """Attempts to read a file that takes too much time or memory, or whose reader dies, before it is set aside."""
 
 _STAGING = ".staging"
+_MOST_TAG_BYTES = 64 << 10
 _OF_VALUES = (
     duckdb.DataError, duckdb.IntegrityError, duckdb.ProgrammingError, TypeError, ValueError, OverflowError,
     msgspec.MsgspecError, pa.ArrowException,
@@ -52,10 +56,13 @@ _log = logging.getLogger(__name__)
 Stage = Callable[[Path, Path], object]
 
 
-def write_inbox(folder: Path, kept: TrialRecord | RunRecord | ComparisonRecord) -> Path:
+def write_inbox(
+    folder: Path, kept: TrialRecord | RunRecord | ComparisonRecord, *, run_tags: Sequence[str] = ()
+) -> Path:
     """Write a trial, run or comparison to the inbox, for the owner of the history; return the path of its file.
 
-    The file appears whole or not at all. Raises HistoryError when the folder cannot be written.
+    run_tags: tags that a run gets when it is imported, written to a file beside it first. Each file appears whole or
+    not at all. Raises HistoryError when the folder cannot be written.
     """
     match kept:
         case TrialRecord():
@@ -67,6 +74,8 @@ def write_inbox(folder: Path, kept: TrialRecord | RunRecord | ComparisonRecord) 
     path = folder / f"{kept.id}{suffix}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if run_tags:
+            write_whole(_tags_beside(path), msgspec.json.encode(_mark(kept.id, tuple(run_tags))))
         write_whole(path, content)
     except OSError as error:
         raise HistoryError(
@@ -87,6 +96,7 @@ def stage_kept(path: Path, folder: Path) -> None:
     """
     try:
         kept = _read(path)
+        mark = _read_mark(path) if isinstance(kept, RunRecord) else None
     except Exception as error:
         raise ConfigError(f"{type(error).__name__}: {error}") from error
     try:
@@ -96,6 +106,8 @@ def stage_kept(path: Path, folder: Path) -> None:
                     writer.add_trial(kept)
                 case RunRecord():
                     writer.add_run(kept)
+                    if mark is not None:
+                        writer.add(MARKS, mark)
                 case _:
                     writer.add(COMPARISONS, kept)
     except OSError as error:
@@ -153,6 +165,7 @@ class Inbox:
             if path.name.endswith(TRIAL):
                 history.count_calls(path.stat().st_size)
             path.unlink()
+            _tags_beside(path).unlink(missing_ok=True)
         return True
 
     def _refuse(self, path: Path, error: EngineError) -> None:
@@ -178,6 +191,8 @@ class Inbox:
             name = os.fsencode(path.name)[:LONGEST_NAME].decode("utf-8", "replace")
             (refused / f"{name}{REASON}").write_text(f"{reason[:LONGEST_REASON]}\n", encoding="utf-8", errors="replace")
             os.replace(path, refused / path.name)
+            with suppress(FileNotFoundError):
+                os.replace(_tags_beside(path), refused / _tags_beside(path).name)
         except OSError as error:
             raise _Stuck(f"{path} cannot be imported ({reason}) or set aside: {error}") from error
 
@@ -209,13 +224,38 @@ def _reason(path: Path) -> str:
         return f"the reason cannot be read ({error.strerror})"
 
 
+def _check_regular(path: Path) -> None:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise ValueError(f"{path.name} is not a regular file")
+
+
+def _tags_beside(path: Path) -> Path:
+    """Return the path of the file with the tags of the run in an inbox file."""
+    return path.with_name(path.name + TAGS)
+
+
+def _mark(run_id: str, tags: tuple[str, ...]) -> Mark:
+    return Mark("run", uuid.UUID(run_id), is_starred=False, is_archived=False, note="", tags=tags)
+
+
+def _read_mark(path: Path) -> Mark | None:
+    """Return the tags of the run in an inbox file as a mark on it; None where it has none. Raises ValueError."""
+    beside = _tags_beside(path)
+    if not os.path.lexists(beside):
+        return None
+    _check_regular(beside)
+    mark = decoded_json(read_regular(beside, _MOST_TAG_BYTES), Mark)
+    if (mark.kind, f"{mark.id}{RUN}") != ("run", path.name):
+        raise ValueError(f"{beside.name} is of the {mark.kind} {mark.id}")
+    return _mark(str(mark.id), mark.tags)
+
+
 class _Stuck(HistoryError):
     """A file can be neither imported nor set aside."""
 
 
 def _read(path: Path) -> TrialRecord | RunRecord | StagedComparison:
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise ValueError("it is not a regular file")
+    _check_regular(path)
     suffix = next(suffix for suffix in (TRIAL, RUN, COMPARISON) if path.name.endswith(suffix))
     kept: TrialRecord | RunRecord | StagedComparison
     if suffix == TRIAL:

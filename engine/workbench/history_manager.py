@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,12 +23,13 @@ Read = Callable[[], TrialRecord | RunRecord | ComparisonRecord]
 class _Missed(NamedTuple):
     """A write for when the history works; `read` returns what it stores, None where that was handed over already.
 
-    on_handed_over: called when it is handed over, instead of keeping the write.
+    on_handed_over: called when it is handed over, instead of keeping the write. run_tags: of the run handed over.
     """
 
     write: Write
     read: Read | None
     on_handed_over: Callable[[], object] | None = None
+    run_tags: Sequence[str] = ()
 
 
 class HistoryManager:
@@ -81,16 +82,23 @@ class HistoryManager:
         return self.history is None and isinstance(self.error, HistoryLocked)
 
     def write_later(
-        self, id: str, write: Write, read: Read | None = None, on_handed_over: Callable[[], object] | None = None
+        self,
+        id: str,
+        write: Write,
+        read: Read | None = None,
+        on_handed_over: Callable[[], object] | None = None,
+        *,
+        run_tags: Sequence[str] = (),
     ) -> None:
         """Queue `write` for when the history works again; it is retried until it raises no HistoryError.
 
         Of several writes with the same id only the last is called. read: returns the trial, run or comparison that
         `write` stores, to be handed over while another process owns the history; `write` must then tolerate that it is
-        stored already. on_handed_over: called then, and nothing of it is kept any longer.
+        stored already. on_handed_over: called then, and nothing of it is kept any longer. run_tags: tags that are
+        handed over with a run.
         """
         with self._lock:
-            self._missed[id] = _Missed(write, read, on_handed_over)
+            self._missed[id] = _Missed(write, read, on_handed_over, run_tags)
         self._wakes.set()
 
     def forget(self, id: str) -> None:
@@ -173,7 +181,7 @@ class HistoryManager:
             for id, one in missed:
                 assert one.read is not None
                 try:
-                    write_inbox(self._settings.home / INBOX, one.read())
+                    write_inbox(self._settings.home / INBOX, one.read(), run_tags=one.run_tags)
                 except HistoryError as error:
                     log.warning("%s", error)
                     continue

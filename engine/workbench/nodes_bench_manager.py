@@ -32,7 +32,8 @@ class NodesBench(ClusterBench):
             return super()._measured()
         finally:
             for run in list(self._keeper.unsaved.values()):
-                self._kept.write_later(run.id, partial(self._keeper.put, run=run), partial(_itself, run))
+                put, read = partial(self._keeper.put, run=run), partial(_itself, run)
+                self._kept.write_later(run.id, put, read, run_tags=[self._keeper.tag])
 
     def unsaved(self, run_id: str) -> RunRecord | None:
         """Return one of the runs as it is now, where the history does not have it so; None where it does."""

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import EngineError, HistoryError, LimitExceeded, WorkerDied
 from engine.history import History, Inbox, refusals, stage_kept, write_inbox
 from engine.history.archives.parts import TRIALS
-from engine.history.inbox import REASON, TRIES
+from engine.history.inbox import REASON, TAGS, TRIES
 from engine.history.trial_file import read_trial
 from engine.specs import Sampling
 from engine.step_parts import RECORD
@@ -325,6 +325,36 @@ def test_a_run_is_handed_over_whole(history: History, inbox: Path) -> None:
     assert write_inbox(inbox, replace(run, name="another")) == path
     assert Inbox(inbox).take(history) == [run.id]
     assert_same_run(history.runs.run(run.id), run)
+
+
+def test_the_tags_of_a_run_are_handed_over_with_it(history: History, inbox: Path) -> None:
+    run, other = make_run(2), make_run(2)
+    write_inbox(inbox, run, run_tags=["2026-11-28 09:30:05 nodes", "b"])
+    write_inbox(inbox, other)
+    assert set(Inbox(inbox).take(history)) == {run.id, other.id}
+    assert list(inbox.iterdir()) == []
+    assert history.marks.tags_of("run", run.id) == ["2026-11-28 09:30:05 nodes", "b"]
+    assert history.marks.tags_of("run", other.id) == []
+
+
+@pytest.mark.parametrize("fault", ["garbage", "another run", "too many", "too long", "a link"])
+def test_a_run_whose_tags_have_a_fault_is_set_aside_with_them(history: History, inbox: Path, fault: str) -> None:
+    path = write_inbox(inbox, make_run(2), run_tags=["mine"])
+    tags = path.with_name(path.name + TAGS)
+    mark = msgspec.json.decode(tags.read_bytes())
+    wrong: dict[str, dict[str, object]] = {
+        "another run": {"id": uuid7()},
+        "too many": {"tags": ["x"] * 51},
+        "too long": {"tags": ["x" * 51]},
+    }
+    if fault == "a link":
+        tags.rename(inbox / "elsewhere")
+        tags.symlink_to(inbox / "elsewhere")
+    else:
+        tags.write_bytes(b"{" if fault == "garbage" else msgspec.json.encode({**mark, **wrong[fault]}))
+    assert Inbox(inbox).take(history) == []
+    assert list(refusals(inbox)) == [path.name]
+    assert {one.name for one in (inbox / "refused").iterdir()} >= {path.name, tags.name}
 
 
 def test_a_comparison_is_handed_over_whole(history: History, inbox: Path) -> None:
