@@ -129,7 +129,7 @@ def test_the_tray_looks_less_often_while_a_benchmark_measures(
     def fragment(_draw: object, run_every: float) -> Callable[..., None]:
         return lambda *_given: drawn.append(run_every)
 
-    monkeypatch.setattr(job_tray.st, "fragment", fragment)
+    monkeypatch.setattr("streamlit.fragment", fragment)
     job_tray.show({})
     assert drawn == [job_tray.REFRESH_S if measures == "nothing" else job_tray.WHILE_MEASURING_S]
     for job in job_tray.jobs(bench):
