@@ -175,6 +175,7 @@ def test_an_answer_is_checked_by_llama_cpp_and_pytorch_from_one_file(bench: Work
     record = compared(bench, ComparisonPlan(prompt="Once upon a time", arms=(COLD, HOT)))
     at = page(comparison=record.id)
     at.selectbox(key="arms_truth_answer").select_index(1).run()
+    assert "transformers in float32" in at.button(key="arms_truth_start").help
     at = press(at, "arms_truth_start")
     task = bench.diffs.of(record.of(1, 0)[0].trial_id, Other(settings=(("dtype", "float32"),)))
     assert task is not None

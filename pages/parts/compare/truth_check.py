@@ -18,10 +18,12 @@ from pages.parts.notice import attempt, notice
 from pages.parts.prompt_lab import diff_view
 
 TITLE = "Truth check: llama.cpp and PyTorch"
+DTYPE = "float32"
 HELP = (
-    "Computes the tokens of this answer by llama.cpp and by transformers in float32, both from the model's own file, "
-    "and compares their distributions. A file of 32-bit floats gives the same; of a quantised one it shows what the "
-    "arithmetic of llama.cpp changes"
+    "Computes the tokens of this answer by llama.cpp, with keys and values as the answer had them, f16 unless chosen, "
+    "and by transformers in {dtype}, both from the model's own file, and compares their distributions. They are the "
+    "same, up to rounding, for a file of 32-bit floats in float32, with keys and values in f32 and flash attention "
+    "off. All else shows what the arithmetic and the types of the two change"
 )
 
 
@@ -34,12 +36,12 @@ def show(bench: Workbench, answers: Mapping[str, Trial]) -> None:
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
             label = st.selectbox("Answer", list(checked), key="arms_truth_answer", width=320)
             trial = checked[label]
-            other = Other(settings=(("dtype", "float32"),)) if trial.pool.dtype is None else Other()
+            other = Other(settings=(("dtype", DTYPE),)) if trial.pool.dtype is None else Other()
             task = bench.diffs.of(trial.id, other)
             st.button(
-                "Check" if task is None or task.is_running else "Check again", key="arms_truth_start", help=HELP,
-                disabled=bench.diffs.running is not None, on_click=attempt,
-                args=(trial_state.ERROR, partial(bench.diffs.start, trial, other)),
+                "Check" if task is None or task.is_running else "Check again", key="arms_truth_start",
+                help=HELP.format(dtype=trial.pool.dtype or DTYPE), disabled=bench.diffs.running is not None,
+                on_click=attempt, args=(trial_state.ERROR, partial(bench.diffs.start, trial, other)),
             )  # fmt: skip
         if task is None or not task_progress.has_ended(task, "arms_truth_stop", 0.0):
             return
