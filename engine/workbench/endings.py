@@ -32,3 +32,8 @@ def end_sentence(completion: Completion, n_ctx: int) -> str:
 
 def _has_end(completion: Completion) -> bool:
     return bool(completion.ids) and completion.steps.vocabulary.is_end(completion.ids[-1])
+
+
+def text_before(text: str, stops: tuple[str, ...]) -> str:
+    """Return `text` up to the first stop string."""
+    return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]

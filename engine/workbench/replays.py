@@ -77,7 +77,7 @@ class ReplayTask(Task[Replayed]):
         file = file_of(self.trial, self._model, may_be_managed=True)
         with self._engine(file) as engine:
             replay = self._run(engine)
-        return Replayed(replay, file.path, tuple(_remarks(self.trial)))
+        return Replayed(replay, file.path, tuple(_remarks(self.trial, replay)))
 
     @contextmanager
     def _engine(self, file: ModelFile) -> Iterator[Engine]:
@@ -192,8 +192,8 @@ def num_before(trial: TrialRecord) -> int:
     return max(len(completion.steps) - completion.timings.num_generated, 0)
 
 
-def _remarks(trial: TrialRecord) -> Iterator[str]:
-    """Yield what a replay of this trial does not repeat."""
+def _remarks(trial: TrialRecord, replay: Replay) -> Iterator[str]:
+    """Yield what this replay of a trial does not repeat."""
     completion, first = trial.completion, num_before(trial)
     if first:
         origin = f"trial {trial.parent}" if trial.parent else "an earlier trial"
@@ -206,6 +206,11 @@ def _remarks(trial: TrialRecord) -> Iterator[str]:
             f"Recorded with {counted(completion.timings.num_cached, 'token')} of a cached prefix, which moves logits; "
             "the replay computes all tokens."
         )
+    if trial.node:
+        yield f"Recorded on the node {trial.node}, replayed on this machine, whose processor may round differently."
+    by = trial.engine
+    if by is not None and is_managed(trial) and not replay.is_identical:
+        yield f"The build of {by.name} that answered is not recorded: another one may compute other logits."
     now = versions(trial.pool, trial.engine)
     for name, version in trial.versions.items():
         if name != "logitbench" and now.get(name, version) != version:

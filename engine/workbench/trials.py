@@ -20,7 +20,7 @@ from engine.results import Completion, Timings
 from engine.specs import MAX_NODE_CHARACTERS, UNKNOWN_CTX, PoolSpec, Request, Sampling
 from engine.step_parts import StageColumns
 from engine.steps import StepTable
-from engine.workbench.endings import end_sentence, num_context, num_text_bytes
+from engine.workbench.endings import end_sentence, num_context, num_text_bytes, text_before
 
 Message = dict[str, str]
 
@@ -340,7 +340,7 @@ class LiveTrial(Trial):
         if self._before is None:
             return own
         return Completion(
-            text=_text_before(self.steps.text, self.draft.request.stop),
+            text=text_before(self.steps.text, self.draft.request.stop),
             steps=self.steps,
             prompt_steps=self.prompt_steps,
             prompt_ids=self.prompt_ids,
@@ -393,8 +393,3 @@ def _columns(table: StepTable, here: slice) -> tuple[Any, Any, Any, Any, StageCo
     stages = table.stage_columns
     of_stages = stages and stages.rows(here)
     return table.records[here], table.top_ids[here], table.top_logprobs[here], table.top_p_final[here], of_stages
-
-
-def _text_before(text: str, stops: tuple[str, ...]) -> str:
-    """Return `text` up to the first stop string."""
-    return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]

@@ -85,7 +85,10 @@ def test_a_trial_of_a_llama_server_is_replayed(bench: Workbench, story_model: Pa
     assert again.replay.is_identical and again.replay.largest is not None and again.replay.largest < 1e-3
     assert again.model == story_model and set(children_with("llama-server")) <= before
     other = replace(record, completion=replace(record.completion, seed=8))
-    found = ReplayTask(other).start().result(60).replay
+    differing = ReplayTask(other).start().result(60)
+    found = differing.replay
+    (remark,) = differing.remarks
+    assert remark.startswith("The build of llama-server that answered is not recorded") and not again.remarks
     assert found.difference is not None and found.difference.replayed is not None
     place, token = found.difference.position, found.difference.replayed
     assert found.num_same == place and token.id != record.completion.ids[place]

@@ -199,10 +199,11 @@ def test_what_a_replay_does_not_repeat_is_told(pool: Pool) -> None:
     trial = make_recorded(pool, max_tokens=2)
     timings = trial.completion.timings._replace(num_cached=5)
     told = replace(
-        trial, versions={**trial.versions, "numpy": "1.0", "gone": "1"},
+        trial, versions={**trial.versions, "numpy": "1.0", "gone": "1"}, node="b",
         completion=replace(trial.completion, timings=timings),
     )  # fmt: skip
-    cached, version = on_this(pool, told).remarks
+    cached, node, version = on_this(pool, told).remarks
+    assert node == "Recorded on the node b, replayed on this machine, whose processor may round differently."
     assert cached.startswith("Recorded with 5 tokens of a cached prefix")
     assert version == f"Recorded with numpy 1.0, replayed with {np.__version__}."
 
