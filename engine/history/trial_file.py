@@ -160,7 +160,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
     unknown_fields: tuple[str, ...] = ()
     engine: EnginePart | None = None
     client: str = ""
-    node: str = ""
+    node: str | msgspec.UnsetType = msgspec.UNSET  # left out where empty: versions before refuse the field
     beams: BeamPart | None = None
 
     @classmethod
@@ -188,7 +188,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
             unknown_fields=trial.unknown_fields,
             engine=EnginePart.of(trial.engine),
             client=trial.client,
-            node=trial.node,
+            node=trial.node or msgspec.UNSET,
             beams=BeamPart.of(trial.beams),
             **further,
         )
@@ -226,7 +226,7 @@ class TrialPart(Part, frozen=True, kw_only=True):
             unknown_fields=self.unknown_fields,
             engine=None if self.engine is None else self.engine.read(),
             client=self.client,
-            node=self.node,
+            node=self.node if isinstance(self.node, str) else "",
             beams=None if self.beams is None else self.beams.read(steps.vocabulary),
         )
 

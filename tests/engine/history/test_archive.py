@@ -110,6 +110,20 @@ def test_a_beam_search_of_other_tokens_than_its_trial_is_refused(
     assert not other.recent(10)
 
 
+def test_versions_that_know_no_nodes_read_the_trials_without_one(history: History, other: History) -> None:
+    here, there = make_trial(), make_trial(node="node 2")
+    for trial in (here, there):
+        history.record(trial).result()
+    content = archived(history)
+    lines = [json.loads(line) for line in archived_lines(content)["trials.jsonl"]]
+    assert {line["id"]: line.get("node", "left out") for line in lines} == {
+        here.id: "left out", there.id: "node 2",
+    }  # fmt: skip
+    import_archive(other, content)
+    for trial in (here, there):
+        assert_same_trial(other.trial(trial.id), trial)
+
+
 def test_an_archive_that_knows_no_stages_is_taken_in(history: History, other: History) -> None:
     _, trials = fill(history)
     members = unpacked(archived(history))
