@@ -59,8 +59,8 @@ class Tree {
     this.rows = data.rows.map((row, index) => this.make(row, index));
     this.list.replaceChildren(...this.rows);
     this.showFolds();
-    this.numFilled = 0;
-    this.fillUpTo(FILLED_FIRST);
+    const [folded, shown] = [true, false].map((isHidden) => this.rows.filter((made) => made.hidden === isHidden));
+    this.fillInTurn([...shown, ...folded], FILLED_FIRST);
     this.focusable(Math.max(data.rows.findIndex((row) => row.is_open), 0), hadFocus);
   }
 
@@ -76,15 +76,15 @@ class Tree {
     return made;
   }
 
-  /** Fill the rows before `end`, and then the others, portion by portion: those in view are painted before that. */
-  fillUpTo(end) {
+  /** Fill the first of these rows, and then the others, portion by portion: those in view are painted before that. */
+  fillInTurn(rows, num) {
     clearTimeout(this.due);
     const isTouched = !matchMedia("(hover: hover)").matches;
-    for (; this.numFilled < Math.min(end, this.rows.length); this.numFilled += 1) {
-      this.fill(this.rows[this.numFilled]);
-      if (isTouched) this.offer(this.rows[this.numFilled]);
+    for (const made of rows.slice(0, num)) {
+      this.fill(made);
+      if (isTouched) this.offer(made);
     }
-    if (end < this.rows.length) this.due = setTimeout(() => this.fillUpTo(end + FILLED_AT_ONCE));
+    if (num < rows.length) this.due = setTimeout(() => this.fillInTurn(rows.slice(num), FILLED_AT_ONCE));
   }
 
   /** Write into a row what is seen of it. */
@@ -235,6 +235,7 @@ class Tree {
     if (this.current) this.current.tabIndex = -1;
     this.current = this.rows[index];
     if (!this.current) return;
+    this.fill(this.current);
     this.current.tabIndex = 0;
     if (isFocused) this.current.focus();
   }
