@@ -4,12 +4,13 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 from engine.errors import HistoryError
 from engine.history import History
 from engine.history.filters import Filter
 from engine.history.marks import TAG_CHARACTERS
-from engine.runs import RunRecord
+from engine.runs import RunRecord, RunStatus
 
 ORIGIN = "node "
 """What the origin of a run of a node begins with; its name follows."""
@@ -25,6 +26,21 @@ def tag_of(name: str, began: datetime) -> str:
 def group_tag(tags: Iterable[str]) -> str:
     """Return the tag among these that `tag_of` made; empty where there is none."""
     return next((tag for tag in tags if _TAG.match(tag)), "")
+
+
+class Member(NamedTuple):
+    """A stored run of a group, without its samples. node: name of its node; machine: label of the machine.
+
+    num_samples: those that count; num_replaced: the others.
+    """
+
+    id: str
+    node: str
+    machine: str
+    name: str
+    status: RunStatus
+    num_samples: int
+    num_replaced: int
 
 
 class GroupKeeper:
@@ -64,12 +80,19 @@ class GroupKeeper:
                 del self.unsaved[run.id]
 
 
-def group_of(history: History, run: RunRecord) -> list[str]:
-    """Return the ids of the first 200 runs of a run's group, in the order of their nodes; empty where it has none.
+def group_of(history: History, run: RunRecord) -> list[Member]:
+    """Return the first 200 runs of a run's group, in the order of their nodes; empty where it has none.
 
     Raises HistoryError.
     """
     if not run.origin.startswith(ORIGIN) or not (tag := group_tag(history.marks.tags_of("run", run.id))):
         return []
     found = history.find.runs(Filter(tags=(tag,), has_archived=True), order="origin", is_descending=False)
-    return [row["id"] for row in found.rows if row["origin"].startswith(ORIGIN)]
+    return [
+        Member(
+            row["id"], row["origin"].removeprefix(ORIGIN), row["machine"], row["name"], row["status"],
+            row["num_samples"], row["num_replaced"],
+        )
+        for row in found.rows
+        if row["origin"].startswith(ORIGIN)
+    ]  # fmt: skip

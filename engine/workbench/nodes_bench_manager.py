@@ -1,12 +1,13 @@
 """Benchmarks over the nodes of a cluster: start, watch and stop the one that runs; the runs of a group."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
 from engine.bench.planning.plan import Plan
 from engine.errors import HistoryError
 from engine.over_nodes.cluster_bench import ClusterBench
-from engine.over_nodes.group import GroupKeeper, group_of, tag_of
+from engine.over_nodes.group import GroupKeeper, Member, group_of, tag_of
 from engine.over_nodes.node_bench import NodeBench
 from engine.runs import RunRecord
 from engine.tasks import TaskRunner
@@ -15,7 +16,7 @@ from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import MachineLease
 
 MOST_TOGETHER = 20
-"""Nodes of a group whose runs are read to be shown beside each other."""
+"""Nodes of a group that are shown beside each other, whose runs are read for that."""
 
 
 class NodesBench(ClusterBench):
@@ -86,12 +87,15 @@ class NodesBenchManager:
         """Return a run of a node that the history does not have as it is now; None for every other id."""
         return next(filter(None, (task.unsaved(run_id) for task in self._begun)), None)
 
-    def group(self, run: RunRecord) -> list[RunRecord]:
-        """Return the runs of a run's group, at most MOST_TOGETHER, in the order of their nodes; empty where it has
-        none."""
+    def group(self, run: RunRecord) -> list[Member]:
+        """Return the stored runs of a run's group, in the order of their nodes; empty where it has none."""
         history = self._kept.history
-        ids = group_of(history, run) if history is not None else []
-        found = [history.runs.run(id) for id in ids[:MOST_TOGETHER]] if history is not None else []
+        return group_of(history, run) if history is not None else []
+
+    def read(self, group: Sequence[Member]) -> list[RunRecord]:
+        """Return runs with their samples; those that were deleted meanwhile are left out."""
+        history = self._kept.history
+        found = [history.runs.run(one.id) for one in group] if history is not None else []
         return [one for one in found if one is not None]
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """The Benchmark page while one is measured, and the tray that all pages have."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,12 @@ from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
 from engine.errors import HistoryError
+from engine.ids import new_id
+from engine.over_nodes.group import Member
+from engine.runs import RunRecord
 from engine.tasks import TaskRunner
 from engine.workbench import Workbench
+from engine.workbench.nodes_bench_manager import MOST_TOGETHER
 from pages.parts.plain import plain
 from tests.pages.app import address, frame, open_page, press, primary, said
 from tests.pages.bench_harness import ScriptedManager, make_run
@@ -87,3 +92,25 @@ def test_a_run_of_a_node_that_is_measured_is_watched_and_stopped(
     assert plain("10.0.0.1:6379") in said(at) and primary(at) == ["Stop"]
     press(at, "nodes_stop")
     assert task.wait(WITHIN_S) and task.is_stopped
+
+
+def test_of_many_nodes_the_first_are_shown_and_their_runs_read_once(
+    bench: Workbench, manager: ScriptedManager, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(replace(plan, rounds=1), origin="node n00")
+    manager.runs = {run.id: run}
+    ids = [run.id, *(new_id() for _ in range(MOST_TOGETHER))]
+    group = [Member(id, f"n{number:02}", "a machine", "", "done", 6, 0) for number, id in enumerate(ids)]
+    asked: list[int] = []
+
+    def read(shown: Sequence[Member]) -> list[RunRecord]:
+        asked.append(len(shown))
+        return [replace(run, id=one.id, origin=f"node {one.node}") for one in shown]
+
+    nodes: Any = TaskRunner[Any]()
+    nodes.group, nodes.read = lambda _run: group, read
+    monkeypatch.setattr(bench, "nodes_bench", nodes)
+    at = page(run=run.id)
+    assert f"The first {MOST_TOGETHER} of {MOST_TOGETHER + 1} nodes" in said(at)
+    at.run()
+    assert asked == [MOST_TOGETHER]

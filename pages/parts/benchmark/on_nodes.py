@@ -11,11 +11,11 @@ from engine.bench.planning.plan import Plan
 from engine.bench.planning.together import Together
 from engine.over_nodes.group import ORIGIN
 from engine.protocol import NodeInfo
-from engine.runs import RunRecord, machine_label
+from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from engine.workbench import Workbench
-from engine.workbench.nodes_bench_manager import NodesBench
+from engine.workbench.nodes_bench_manager import MOST_TOGETHER, NodesBench
 from pages.parts import number_columns, task_progress
 from pages.parts.benchmark import run_state
 from pages.parts.labels import distinct
@@ -103,18 +103,22 @@ def beside(bench: Workbench, run: RunRecord, metric: str) -> None:
     group = bench.nodes_bench.group(run)
     if len(group) < 2:
         return
-    state = tuple((one.id, one.name, one.status, len(one.samples)) for one in group)
-    table, told = _table((state, metric), group, metric)
+    shown = group[:MOST_TOGETHER]
+    table, told = _table((tuple(map(tuple, shown)), metric), lambda: bench.nodes_bench.read(shown), metric)
     st.subheader("Nodes", anchor=False)
+    if len(shown) < len(group):
+        st.caption(
+            f"The first {len(shown)} of {counted(len(group), 'node')}, by name. Recent runs and History have all."
+        )
     if told:
         st.markdown(plain(told))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        for one in group:
+        for one in shown:
             st.button(
-                plain(_node(one)), key=f"nodes_open_{one.id}", type="secondary" if one.id == run.id else "tertiary",
-                on_click=run_state.show_run, args=(one.id,), help=plain(machine_label(one.machine)),
+                plain(one.node), key=f"nodes_open_{one.id}", type="secondary" if one.id == run.id else "tertiary",
+                on_click=run_state.show_run, args=(one.id,), help=plain(one.machine),
             )  # fmt: skip
-        query = {"runs": ",".join(one.id for one in group), "cells": "all"}
+        query = {"runs": ",".join(one.id for one in shown), "cells": "all"}
         st.page_link("compare.py", label="Compare nodes", icon=":material/compare_arrows:", query_params=query)
     st.dataframe(
         table, hide_index=True, height="content", alt="Configurations on each node",
@@ -124,19 +128,16 @@ def beside(bench: Workbench, run: RunRecord, metric: str) -> None:
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
-def _table(key: tuple[object, ...], _group: Sequence[RunRecord], metric: str) -> tuple[pd.DataFrame, str]:
+def _table(key: tuple[object, ...], _read: Callable[[], Sequence[RunRecord]], metric: str) -> tuple[pd.DataFrame, str]:
     """Return one row for each configuration and one column for each node, and how the nodes differ, in a sentence."""
-    labels = list(dict.fromkeys(cell.label for one in _group for cell in one.cells))
-    names = distinct({one.id: _node(one) for one in _group})
+    group = _read()
+    labels = list(dict.fromkeys(cell.label for one in group for cell in one.cells))
+    names = distinct({one.id: one.origin.removeprefix(ORIGIN) for one in group})
     columns = {}
-    for one in _group:
+    for one in group:
         found = {cell.label: cell.metrics.get(metric) for cell in summarise(one, main_metric=metric).cells}
         figures = [found.get(label) for label in labels]
         columns[names[one.id]] = [None if figure is None else figure.value for figure in figures]
     named = {CONFIGURATION: [label or "the only one" for label in labels]}
     table = pd.DataFrame(named | number_columns.alike(METRICS_BY_NAME[metric].unit, columns))
-    return table, compare_runs(_group, metrics=[metric]).between_runs
-
-
-def _node(run: RunRecord) -> str:
-    return run.origin.removeprefix(ORIGIN)
+    return table, compare_runs(group, metrics=[metric]).between_runs

@@ -36,8 +36,12 @@ def test_runs_of_a_group_are_found_from_each_of_them(tmp_path: Path) -> None:
         another.keep(other)
         history.marks.tag("run", [runs[0].id], add=["0 first in the alphabet"])
         history.marks.archive("run", [runs[1].id], True)
-        assert [group_of(history, run) for run in runs] == [[runs[1].id, runs[0].id]] * 2
-        assert group_of(history, other) == [other.id]
+        groups = [group_of(history, run) for run in runs]
+        assert [[(one.id, one.node) for one in group] for group in groups] == [
+            [(runs[1].id, "a"), (runs[0].id, "b")]
+        ] * 2
+        assert groups[0][0].num_samples + groups[0][0].num_replaced == len(runs[1].samples)
+        assert [one.id for one in group_of(history, other)] == [other.id]
         assert group_of(history, make_run()) == [] and group_of(history, of_node("c")) == []
         assert history.runs.run(runs[0].id) is not None and not keeper.unsaved
 

@@ -71,7 +71,9 @@ def test_runs_of_all_nodes_are_one_group_and_nothing_else_runs_meanwhile(
     for id in task.run_ids:
         run = bench.bench.run(id)
         assert run is not None and run.status == "done"
-        assert [one.origin for one in bench.nodes_bench.group(run)] == ["node a", "node b"]
+        group = bench.nodes_bench.group(run)
+        assert [one.node for one in group] == ["a", "b"]
+        assert [one.id for one in bench.nodes_bench.read(group)] == [one.id for one in group]
     assert bench.nodes_bench.running is None and bench.machine.busy_with == ""
 
 
