@@ -27,7 +27,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-NUM_PARTS, ROWS = 400, 10
+NUM_PARTS, ROWS = 200, 10
 """Parts of a corpus, so many that they outlast the kill of a node by far."""
 SLOW_START_S = 180
 PROMPT = "Once upon a time"
