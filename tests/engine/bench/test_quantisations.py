@@ -89,7 +89,7 @@ def test_one_file_alone_is_refused(story_model: Path) -> None:
 def test_a_run_ends_in_size_speed_and_divergence(
     story_model: Path, smaller: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def open_quickly(cell: Cell, timeout: LoadTimeout | None = None, *, budget: object) -> Target:
+    def open_quickly(cell: Cell, timeout: LoadTimeout | None = None, **_others: object) -> Target:
         return open_engine_target(cell, timeout, sample_s=0.02)
 
     monkeypatch.setattr(session, "open_target", open_quickly)
