@@ -1,6 +1,7 @@
 """File helpers: checks that paths are UTF-8, reads regular files only, and writes files atomically."""
 
 import errno
+import fcntl
 import glob
 import os
 import secrets
@@ -124,6 +125,20 @@ def open_partial(path: Path) -> BinaryIO:
         file.close()
         raise OSError(errno.EMLINK, "it has another name too", str(path))
     return cast(BinaryIO, file)
+
+
+def open_locked(path: Path) -> BinaryIO:
+    """Open a file as `open_partial` does, and lock it for this process until it is closed.
+
+    Raises BlockingIOError while another one holds the lock, and OSError as `open_partial` does.
+    """
+    file = open_partial(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def write_all(file: BinaryIO, block: bytes) -> None:

@@ -11,8 +11,8 @@ from engine.samples import Samples, no_samples
 RunStatus = Literal["running", "done", "stopped", "interrupted", "failed"]
 CellStatus = Literal["open", "done", "failed", "refused"]
 
-CLUSTER = "cluster of "
-"""What the origin of a run begins with that all nodes of a cluster measured together."""
+NODE, CLUSTER = "node ", "cluster of "
+"""Beginnings of the origin of a run: of one node of a cluster, whose name follows, and of all its nodes together."""
 
 IMPORTED_ROW = "llama_bench"
 """Setting of an imported configuration: its row without samples, as llama-bench wrote it."""

@@ -66,6 +66,15 @@ def versions(more: Iterable[str] = ()) -> dict[str, str]:
     return found
 
 
+def difference(found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """Return the first name whose version differs, with both versions; empty where all are the same."""
+    for name in sorted({*found, *wanted}):
+        theirs, ours = found.get(name, ""), wanted.get(name, "")
+        if theirs != ours:
+            return f"{name} ({theirs or 'none'} instead of {ours or 'none'})"
+    return ""
+
+
 @cache
 def about_llama(build: str = "") -> dict[str, str]:
     """Return versions, commit, compiler and features of llama.cpp's libraries, read by a short-lived process.

@@ -5,7 +5,6 @@ renamed only when it is complete and the hash is correct. Data from an earlier d
 downloaded again.
 """
 
-import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import DownloadError
-from engine.files import open_partial, open_regular, write_all
+from engine.files import open_locked, open_regular, write_all
 
 MOST_BYTES_OF_NAME = 200
 """Maximum bytes of one path component; file systems allow 255, and the name of a partial file needs some extra."""
@@ -126,11 +125,11 @@ def locked(path: Path, file: RemoteFile) -> Iterator[BinaryIO]:
     Raises BeingWritten while another download of the same file, in any process, holds the lock.
     """
     kept_at = partial_path(path, file)
-    with open_partial(kept_at) as kept:
-        try:
-            fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BeingWritten(f"{path} is already being downloaded. Wait for that download, or stop it.") from error
+    try:
+        opened = open_locked(kept_at)
+    except BlockingIOError as error:
+        raise BeingWritten(f"{path} is already being downloaded. Wait for that download, or stop it.") from error
+    with opened as kept:
         try:
             yield kept
         finally:

@@ -1,6 +1,5 @@
 """Model files that a person uploads: written beside the other models only after their header has been checked."""
 
-import fcntl
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.errors import ConfigError, ModelError
-from engine.files import SPARE_BYTES, open_partial, write_all
+from engine.files import SPARE_BYTES, open_locked, write_all
 from engine.models.header import FIRST_PART_NAME, OTHER_PART_NAME
 from engine.models.reading import read_model
 from engine.units import quantity
@@ -100,11 +99,11 @@ def _publish(partial: Path, target: Path) -> None:
 @contextmanager
 def _locked(partial: Path, target: Path) -> Iterator[BinaryIO]:
     """Create and lock the partial file for this upload alone; it is removed afterwards."""
-    with open_partial(partial) as kept:
-        try:
-            fcntl.flock(kept, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ModelError(f"{target.name} is already being written; wait until that ends.") from None
+    try:
+        opened = open_locked(partial)
+    except BlockingIOError:
+        raise ModelError(f"{target.name} is already being written; wait until that ends.") from None
+    with opened as kept:
         try:
             yield kept
         finally:

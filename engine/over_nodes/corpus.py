@@ -3,7 +3,6 @@
 A part is a row group of a file. Its vectors are written whole or not at all, so a file that is there is done.
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -17,8 +16,8 @@ import pyarrow.parquet as pq
 
 from engine.embedding.backends import kind_named
 from engine.errors import ConfigError, ServerFailed
-from engine.files import decoded_json, open_partial, open_regular, read_regular, unfinished, write_all, writing_whole
-from engine.machine.fingerprint import about_llama, versions
+from engine.files import decoded_json, open_locked, open_regular, read_regular, unfinished, write_all, writing_whole
+from engine.machine.fingerprint import about_llama, difference, versions
 from engine.process.channel import Message
 from engine.step_parts import Floats
 from engine.units import counted
@@ -116,11 +115,15 @@ def begin(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> Bin
         out.mkdir(parents=True, exist_ok=True)
         if not (out / SETTINGS).exists() and any(out.glob("*.parquet")):
             raise ConfigError(f"--out {out}: has Parquet files of something else: give an empty folder")
-        file = open_partial(out / SETTINGS)
+        file = open_locked(out / SETTINGS)
+    except BlockingIOError as error:
+        raise ConfigError(
+            f"--out {out}: another command embeds into this folder: wait for it, or give another folder"
+        ) from error
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written ({error})") from error
     try:
-        _lock(file, out, settings)
+        _write_new(file, out, settings)
         check(out, settings, is_mixed=is_mixed)
     except BaseException:
         file.close()
@@ -128,17 +131,12 @@ def begin(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> Bin
     return file
 
 
-def _lock(file: BinaryIO, out: Path, settings: CorpusSettings) -> None:
-    """Lock the file of the settings, and write it where it is new. Raises ConfigError."""
+def _write_new(file: BinaryIO, out: Path, settings: CorpusSettings) -> None:
+    """Write the file of the settings where it is new. Raises ConfigError."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.fstat(file.fileno()).st_size:
             write_all(file, json.dumps(msgspec.to_builtins(settings), indent=1).encode())
             os.fsync(file.fileno())
-    except BlockingIOError as error:
-        raise ConfigError(
-            f"--out {out}: another command embeds into this folder: wait for it, or give another folder"
-        ) from error
     except OSError as error:
         raise ConfigError(f"--out {out}: cannot be written ({error})") from error
 
@@ -152,19 +150,12 @@ def check(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> Non
     except ValueError as error:
         raise ConfigError(f"{out / SETTINGS}: is damaged ({error}): give an empty folder") from error
     for name in CorpusSettings.__struct_fields__:
-        if getattr(before, name) == getattr(settings, name) or name == "versions":
-            continue
-        raise ConfigError(f"{out}: was begun with another {name}: give an empty folder, or the same corpus and model")
+        if name != "versions" and getattr(before, name) != getattr(settings, name):
+            raise ConfigError(
+                f"{out}: was begun with another {name}: give an empty folder, or the same corpus and model"
+            )
     if not is_mixed and (told := difference(before.versions, settings.versions)):
         raise ConfigError(f"{out}: was begun with another {told}: install the same, or allow both with --mixed")
-
-
-def difference(found: Mapping[str, str], wanted: Mapping[str, str]) -> str:
-    """Return the first package whose version differs, with both; empty where all are the same."""
-    for name in sorted({*found, *wanted}):
-        if found.get(name) != wanted.get(name):
-            return f"{name} ({found.get(name, 'none')} instead of {wanted.get(name, 'none')})"
-    return ""
 
 
 def missing(out: Path, parts: list[CorpusPart]) -> list[CorpusPart]:

@@ -26,7 +26,8 @@ from engine.embedding.models import find_model
 from engine.embedding.pool import EmbeddingPool
 from engine.embedding.specs import EmbedSpec
 from engine.errors import ConfigError, ServerFailed
-from engine.over_nodes.corpus import EmbedParts, check, difference, versions_of, write_part
+from engine.machine.fingerprint import difference
+from engine.over_nodes.corpus import EmbedParts, check, versions_of, write_part
 from engine.process.serving import serve
 from engine.units import counted
 
@@ -35,8 +36,6 @@ MOST_BLOCKS = 4096
 
 NO_NODE_S, _LOOK_S = 30.0, 2.0
 """How long a corpus waits where no node is left, and how often that is looked at."""
-
-
 _AGAIN = "Start it again to go on"
 
 

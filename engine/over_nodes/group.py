@@ -10,10 +10,7 @@ from engine.errors import HistoryError
 from engine.history import History
 from engine.history.filters import Filter
 from engine.history.marks import TAG_CHARACTERS
-from engine.runs import RunRecord, RunStatus
-
-ORIGIN = "node "
-"""What the origin of a run of a node begins with; its name follows."""
+from engine.runs import NODE, RunRecord, RunStatus
 
 _TAG = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
@@ -85,14 +82,14 @@ def group_of(history: History, run: RunRecord) -> list[Member]:
 
     Raises HistoryError.
     """
-    if not run.origin.startswith(ORIGIN) or not (tag := group_tag(history.marks.tags_of("run", run.id))):
+    if not run.origin.startswith(NODE) or not (tag := group_tag(history.marks.tags_of("run", run.id))):
         return []
     found = history.find.runs(Filter(tags=(tag,), has_archived=True), order="origin", is_descending=False)
     return [
         Member(
-            row["id"], row["origin"].removeprefix(ORIGIN), row["machine"], row["name"], row["status"],
+            row["id"], row["origin"].removeprefix(NODE), row["machine"], row["name"], row["status"],
             row["num_samples"], row["num_replaced"],
         )
         for row in found.rows
-        if row["origin"].startswith(ORIGIN)
+        if row["origin"].startswith(NODE)
     ]  # fmt: skip

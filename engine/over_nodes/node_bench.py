@@ -20,9 +20,8 @@ from engine.history import run_from_bytes
 from engine.ids import new_id
 from engine.machine.fingerprint import fingerprint_hash
 from engine.over_nodes import messages as m
-from engine.over_nodes.group import ORIGIN
 from engine.process.channel import Channel
-from engine.runs import CellRecord, RunRecord
+from engine.runs import NODE, CellRecord, RunRecord
 from engine.tasks import Progress, Stopped
 from engine.units import counted, percent
 
@@ -171,7 +170,7 @@ class NodeBench:
             plan=self._plan.to_dict(),
             machine={**named, "hash": fingerprint_hash(facts if is_here else named)},
             cells=tuple(self._with_path_here(cell) for cell in run.cells),
-            origin=f"{ORIGIN}{name}",
+            origin=f"{NODE}{name}",
         )
 
     def _with_path_here(self, cell: CellRecord) -> CellRecord:

@@ -13,7 +13,7 @@ from engine.cluster.node_memory import check_fits_on
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, spread
 from engine.errors import ConfigError, EngineError, MemoryRefused, ModelError, PoolClosed, ServerFailed
-from engine.machine.fingerprint import versions
+from engine.machine.fingerprint import difference, versions
 from engine.models.folder_specs import PACKAGES, is_by_transformers
 from engine.models.gguf import ModelFile
 from engine.pool import messages as m
@@ -218,14 +218,13 @@ class OnNodes:
 
     def _difference(self, node: RemoteNode, llama: Mapping[str, str]) -> str:
         """Return in what a node's packages or llama.cpp differ, as a predicate; empty where they do not."""
-        for name, ours in self._packages.items():
-            theirs = node.hello.versions.get(name, "")
-            if ours != theirs:
-                return f"has another {name} ({theirs or 'none'} instead of {ours or 'none'})"
+        theirs = {name: node.hello.versions.get(name, "") for name in self._packages}
+        if told := difference(theirs, self._packages):
+            return f"has another {told}"
         for part in _COMPARED:
-            ours, theirs = self._llama.get(part, ""), llama.get(part, "")
-            if ours != theirs:
-                return f"has another llama.cpp ({part}: {theirs or 'unknown'} instead of {ours or 'unknown'})"
+            own, other = self._llama.get(part, ""), llama.get(part, "")
+            if own != other:
+                return f"has another llama.cpp ({part}: {other or 'unknown'} instead of {own or 'unknown'})"
         return ""
 
     def _has_memory(self, node: RemoteNode) -> bool:

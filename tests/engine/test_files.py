@@ -15,6 +15,7 @@ from engine.embedding.models import find_model
 from engine.exchange.foreign_files import read_arrival
 from engine.exchange.importer import Importer
 from engine.files import (
+    open_locked,
     open_partial,
     open_regular,
     read_regular,
@@ -149,6 +150,15 @@ def test_a_partial_file_goes_on_where_it_was(tmp_path: Path) -> None:
         assert file.read() == b"one"
         file.write(b"two")
     assert (tmp_path / "partial").read_bytes() == b"onetwo"
+
+
+def test_a_locked_file_is_locked_until_it_is_closed(tmp_path: Path) -> None:
+    with open_locked(tmp_path / "partial") as file:
+        file.write(b"one")
+        with pytest.raises(BlockingIOError):
+            open_locked(tmp_path / "partial")
+    with open_locked(tmp_path / "partial") as file:
+        assert file.read() == b"one"
 
 
 def test_stores_of_this_program_that_are_pipes_count_as_absent(tmp_path: Path, story_model: Path) -> None:

@@ -1,6 +1,5 @@
 """Batches on disk: each is a folder with its state and, until it is over, the output so far."""
 
-import fcntl
 import re
 import shutil
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from engine.api.openai.file_store import FileStore, make_private
 from engine.api.openai.paging import Page
 from engine.api.openai.responses import Batch
 from engine.errors import quoted
-from engine.files import decoded_json, open_partial, read_regular, write_private
+from engine.files import decoded_json, open_locked, read_regular, write_private
 
 BATCH_ID = re.compile("batch_[0-9a-f-]{36}")
 MOST_BATCHES, MOST_OPEN = 1_000, 100
@@ -55,13 +54,7 @@ class BatchStore:
     def lock(self) -> BinaryIO:
         """Return the lock of the process that runs the batches, held until it is closed. Raises BlockingIOError."""
         make_private(self._folder)
-        file = open_partial(self._folder / LOCK)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BaseException:
-            file.close()
-            raise
-        return file
+        return open_locked(self._folder / LOCK)
 
     def read(self, id: str) -> Record:
         """Return a batch. Raises ApiError where there is none, or its state is damaged."""

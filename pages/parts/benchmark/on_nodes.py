@@ -9,9 +9,8 @@ from engine.bench.analysis.comparison import compare_runs
 from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.together import Together
-from engine.over_nodes.group import ORIGIN
 from engine.protocol import NodeInfo
-from engine.runs import RunRecord
+from engine.runs import NODE, RunRecord
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from engine.workbench import Workbench
@@ -132,7 +131,7 @@ def _table(key: tuple[object, ...], _read: Callable[[], Sequence[RunRecord]], me
     """Return one row for each configuration and one column for each node, and how the nodes differ, in a sentence."""
     group = _read()
     labels = list(dict.fromkeys(cell.label for one in group for cell in one.cells))
-    names = distinct({one.id: one.origin.removeprefix(ORIGIN) for one in group})
+    names = distinct({one.id: one.origin.removeprefix(NODE) for one in group})
     columns = {}
     for one in group:
         found = {cell.label: cell.metrics.get(metric) for cell in summarise(one, main_metric=metric).cells}

@@ -181,7 +181,7 @@ def test_a_gated_file_needs_the_librarys_own_login_which_stays_with_the_hub(hub:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_full_disk_is_said(get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incoming, "open_partial", lambda _path: os.fdopen(os.open("/dev/full", os.O_RDWR), "r+b", 0))
+    monkeypatch.setattr(incoming, "open_locked", lambda _path: os.fdopen(os.open("/dev/full", os.O_RDWR), "r+b", 0))
     with pytest.raises(DownloadError, match="is full.*free some space"):
         get().result(30)
 
