@@ -1,18 +1,18 @@
-"""Chunks: the content of a response in chunks, read as it comes: cheaper than by a parser of all of HTTP."""
+"""Chunked transfer coding: decodes the content of a response as it arrives, faster than a whole HTTP parser does."""
 
 import re
 
 from engine.errors import ServerFailed
 
 MOST_LINE_BYTES = 4 << 10
-"""Of a chunk's size with its extensions, and of one trailer."""
+"""Longest line: the size of a chunk with its extensions, or a trailer field."""
 MOST_TRAILERS = 100
 _SIZE = re.compile(rb"([0-9a-fA-F]{1,15})[ \t]*(?:;[^\n]*)?")
 _LINE_END = b"\r\n"
 
 
 class Chunks:
-    """Content in chunks, as RFC 9112 has them. is_over: whether the last one has come, with its trailers."""
+    """Decoder of one response (RFC 9112, section 7.1). is_over: whether the last chunk and its trailers have come."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -21,9 +21,9 @@ class Chunks:
         self._is_at_end = False
 
     def take(self, came: bytearray) -> bytes:
-        """Remove from what came all that belongs to this content, and return the content in it.
+        """Consume the bytes that belong to this response, and return the content in them.
 
-        Raises ServerFailed for what is no chunk.
+        Raises ServerFailed for malformed chunks.
         """
         parts = []
         while came and not self.is_over:

@@ -160,7 +160,7 @@ class EmbeddingManager:
 
         number = next(self._numbers)
         try:
-            with self._turn(check):
+            with self._alone(check):
                 pool = self._open(spec, number)
         except Stopped:
             return None
@@ -185,7 +185,7 @@ class EmbeddingManager:
 
         A connection to an external engine that is not yet there is given up.
         """
-        with self._turn(self._end_connecting):
+        with self._alone(self._end_connecting):
             self._let_go()
 
     def close(self) -> None:
@@ -204,7 +204,7 @@ class EmbeddingManager:
         task.update(doing=CONNECTING if spec.engine else LOADING)
         pool: Embedder | None = None
         try:
-            with self._turn(check):
+            with self._alone(check):
                 if self._is_closed:
                     raise PoolClosed("The workbench was closed before these texts were embedded.")
                 pool = self._open(spec, number, task.on_stop)
@@ -260,8 +260,9 @@ class EmbeddingManager:
         return opened[0]
 
     @contextmanager
-    def _turn(self, check: Callable[[], object]) -> Iterator[None]:
-        """Let nobody else open or close a model inside the block; `check` is called often until that is so."""
+    def _alone(self, check: Callable[[], object]) -> Iterator[None]:
+        """Hold the lock on opening and closing models inside the block; `check` is called every POLL_S until it is
+        held, and once then."""
         check()
         while not self._opening.acquire(timeout=POLL_S):
             check()
@@ -288,11 +289,10 @@ class EmbeddingManager:
     def _drop(self, pool: Embedder | None) -> None:
         """Forget a closed pool, unless another has replaced it."""
         with self._lock:
-            is_mine = pool is not None and self._pool is pool
-            if is_mine:
-                self._pool = None
-        if is_mine and pool is not None:
-            pool.close()
+            if pool is None or self._pool is not pool:
+                return
+            self._pool = None
+        pool.close()
 
     def _let_go(self, reason: str = RELEASED) -> None:
         with self._lock:

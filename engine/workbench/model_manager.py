@@ -46,7 +46,7 @@ CLOSED = "the workbench was closed while this ran: start it again, then run"
 class ModelState:
     """State of the model bar: nothing chosen, loading (`progress` 0 to 1), loaded (`engine`) or failed (`error`).
 
-    step: what is done to get the nodes of a cluster ready.
+    step: current activity of a load on a cluster, in words.
 
     server: the external engine that is connected or was started here, None for a model `file` of this machine at
     `path`, whose workers run on the nodes of `cluster`, None for this machine. answering: that engine as trials record

@@ -18,12 +18,8 @@ FINE = (", cosine", ", rank correlation")
 
 def scaled(label: str, unit: str, values: Sequence[float | None]) -> dict[str, list[float]]:
     """Return one column under its label and unit; empty if no row has a value."""
-    numbers = [math.nan if value is None else float(value) for value in values]
-    known = [abs(value) for value in numbers if math.isfinite(value)]
-    if not known:
-        return {}
-    scale = scale_of(unit, max(known))
-    return {f"{label}, {scale.unit}" if scale.unit else label: [value * scale.factor for value in numbers]}
+    column = alike(unit, {label: values})
+    return column if any(map(math.isfinite, *column.values())) else {}
 
 
 def alike(unit: str, columns: Mapping[str, Sequence[float | None]]) -> dict[str, list[float]]:

@@ -105,6 +105,7 @@ class EngineTarget:
         self._is_fresh, self._sample_s = is_fresh, sample_s
         self._num_repetitions = 1
         self._nodes = Counter(worker.node for worker in engine.workers())
+        self._is_here = not any(self._nodes)
         self._parts = PartTotals()
         self._has_parts = cell.pool.instances == cell.pool.parallel == 1 and not cell.workload.depth
 
@@ -130,8 +131,7 @@ class EngineTarget:
         before = self._figures(deadline)
         self._check_all_live(len(before))
         pids = [int(worker["pid"]) for worker in before]
-        is_here = not any(worker.node for worker in self.engine.workers())
-        with no_collection(), NoiseWatch(pids if is_here else ()) as watch:
+        with no_collection(), NoiseWatch(pids if self._is_here else ()) as watch:
             started_at = time.time()
             repetitions = self._load.run(seed, self._num_repetitions, self._sample_s, deadline)
         after = self._figures(deadline)
@@ -139,18 +139,18 @@ class EngineTarget:
             raise WorkerDied("a worker exited during the measurement, so the sample was dropped: measure again")
         metrics = {
             **metrics_of(repetitions, self._objective),
-            **(watch.use() if is_here else {}),
+            **(watch.use() if self._is_here else {}),
             "decode_share": _gained(before, after, "decode_s") / _gained(before, after, "loop_s"),
             "pss_bytes": sum(worker["pss_bytes"] for worker in after),
             "private_bytes": sum(worker["private_bytes"] for worker in after),
         }
         if self._has_parts:
             self._add_parts({name: _gained(before, after, name) for name in after[0]}, repetitions)
-        if is_here:
-            noise, flag = watch.values(), watch.flag()
+        if self._is_here:
+            noise, flag, programs = watch.values(), watch.flag(), watch.programs()
         else:  # nodes may be on this machine, where their workers are other programs
-            noise, flag = without_others(watch.values(), watch.seconds)
-        return Measured(started_at, watch.seconds, metrics, noise, flag, watch.programs() if is_here else {})
+            (noise, flag), programs = without_others(watch.values(), watch.seconds), {}
+        return Measured(started_at, watch.seconds, metrics, noise, flag, programs)
 
     def _check_all_live(self, num_live: int) -> None:
         """Raise WorkerDied where workers are missing, with the nodes that they ran on."""

@@ -40,9 +40,9 @@ class TargetPool:
     """Targets by configuration; configurations with the same worker_key share one pool. Not thread-safe but for stop().
 
     memory_bytes: memory limit of all workers together; None: what this machine has available. feasibility: of the plan;
-    None: of one that runs on this machine. measures_cold: before the
-    first use of a pool its model is loaded once from disk, which adds the figures of `load_cold` to the facts. more_s:
-    seconds that a load may take beyond those of a file of this machine.
+    None: of one that runs on this machine. measures_cold: before the first use of a pool its model is loaded once from
+    disk, which adds the figures of `load_cold` to the facts. more_s: seconds that a load may take beyond those of a
+    file of this machine.
     """
 
     def __init__(

@@ -137,7 +137,7 @@ def test_an_older_request_does_not_end_the_connection_of_a_newer_one(
     silent_engine: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager, older_waits, may_ask = EmbeddingManager(), threading.Event(), threading.Event()
-    asked, held = threading.Semaphore(0), EmbeddingManager._turn
+    asked, held = threading.Semaphore(0), EmbeddingManager._alone
 
     def counted(check: Callable[[], object]) -> Callable[[], object]:
         def told() -> None:
@@ -153,7 +153,7 @@ def test_an_older_request_does_not_end_the_connection_of_a_newer_one(
             return held(self, counted(check))
         return held(self, check)
 
-    monkeypatch.setattr(EmbeddingManager, "_turn", late)
+    monkeypatch.setattr(EmbeddingManager, "_alone", late)
     older = manager.embed(("a",))
     assert older_waits.wait(60)
     newer = manager.embed(("a",), EmbedSpec(backend="external:desk"))
