@@ -12,6 +12,8 @@ from engine.cluster.agent import Agent
 from engine.cluster.cluster import TICK_S
 from engine.cluster.listener import Listener
 from engine.cluster.remote_node import RemoteNode
+from engine.errors import JobTimeout, WorkerDied
+from engine.jobs import Job
 
 
 class ClusterHere:
@@ -80,3 +82,14 @@ def cluster_here(home: Path, *names: str) -> Iterator[Any]:
     """A cluster of agents in this process."""
     with contextlib.closing(ClusterHere(home, *names)) as cluster:
         yield cluster
+
+
+def death_of(job: Job) -> WorkerDied | None:
+    """Return why the worker of a job died, None where the job has its result."""
+    try:
+        job.result(60)
+    except JobTimeout:
+        raise
+    except WorkerDied as error:
+        return error
+    return None

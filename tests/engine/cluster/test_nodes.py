@@ -16,14 +16,14 @@ from engine.cluster import node_files, remote_node
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, given_cluster, spread
 from engine.commands.keeping import keep
-from engine.errors import ConfigError, JobTimeout, MemoryRefused, PoolClosed, ServerFailed, WorkerDied
+from engine.errors import ConfigError, MemoryRefused, PoolClosed, ServerFailed, WorkerDied
 from engine.history import History
 from engine.pool import placed
 from engine.pool.pool import Pool
 from engine.protocol import mixture_of
 from engine.settings import Settings
 from engine.specs import Sampling
-from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
+from tests.engine.cluster.nodes_here import ClusterHere, cluster_here, death_of
 from tests.waiting import until
 
 SMALL: dict[str, Any] = {"threads": 1, "parallel": 2, "n_ctx": 256}
@@ -123,7 +123,7 @@ def test_jobs_of_a_lost_node_go_on_elsewhere_or_end_with_its_name(cluster: Clust
         long = [pool.submit(f"{number}: {PROMPT}", max_tokens=200) for number in range(4)]
         until(lambda: all(len(job.steps) for job in long), "no tokens come")
         named(cluster, "b").lose("its cable was pulled")
-        failures = [failure for job in long if (failure := failed(job)) is not None]
+        failures = [failure for job in long if (failure := death_of(job)) is not None]
         assert len(failures) == 2
         assert all("node b: its cable was pulled" in str(failure) for failure in failures)
 
@@ -269,13 +269,3 @@ def named(cluster: ClusterHere, name: str) -> RemoteNode:
 
 def pids(pool: Pool) -> list[int]:
     return [worker.pid for worker in pool.workers()]
-
-
-def failed(job: Any) -> Exception | None:
-    try:
-        job.result(60)
-    except JobTimeout:
-        raise
-    except WorkerDied as failure:
-        return failure
-    return None

@@ -13,12 +13,11 @@ from engine.cluster import node_files
 from engine.cluster.file_sending import send_model
 from engine.cluster.model_files import model_offer
 from engine.cluster.specs import ClusterSpec
-from engine.errors import EngineError, JobTimeout, WorkerDied
-from engine.jobs import Job
+from engine.errors import WorkerDied
 from engine.models import read_model
 from engine.pool import placed
 from engine.pool.pool import Pool
-from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
+from tests.engine.cluster.nodes_here import ClusterHere, cluster_here, death_of
 from tests.relay import Relay, Way
 from tests.waiting import until
 
@@ -71,16 +70,6 @@ def pids(pool: Pool) -> dict[str, int]:
     return {worker.node: worker.pid for worker in pool.workers()}
 
 
-def error_of(job: Job) -> EngineError | None:
-    try:
-        job.result(60)
-    except JobTimeout:
-        raise
-    except WorkerDied as error:
-        return error
-    return None
-
-
 @ways_of
 def test_a_short_stall_is_waited_for(stalling: Stalling, story_model: Path, ways: tuple[Way, ...]) -> None:
     with opened(story_model, c.LOST_S) as pool:
@@ -104,7 +93,7 @@ def test_a_long_stall_is_the_loss_of_the_node_on_both_sides(
         jobs = [pool.submit(f"{number}: {PROMPT}", max_tokens=200) for number in range(16)]
         until(lambda: any(len(job.steps) for job in jobs), "no tokens come")
         stalling.relay.stall(*ways)
-        errors = [error for job in jobs if (error := error_of(job)) is not None]
+        errors = [error for job in jobs if (error := death_of(job)) is not None]
         assert len(errors) <= 2 and all("lost with its node b" in str(error) for error in errors)
         until(lambda: list(pids(pool)) == ["a"], "the node is not given up")
         until(lambda: not stalling.agent.is_alive(), "its agent does not end")

@@ -64,3 +64,8 @@ def three(history: History) -> dict[str, str]:
         )
         for number, letter in enumerate("abc")
     }
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    return tmp_path / "inbox"

@@ -46,12 +46,8 @@ def test_a_trial_is_answered_by_it_and_ejecting_ends_it(bench: Workbench, story_
     assert isinstance(engine, ManagedEngine) and bench.model.server == server
     assert (identity.name, identity.hash) == ("Logitbench Story", model_hash(story_model))
     draft = Draft("Once upon a time", sampling=Sampling(seed=7), request=Request(max_tokens=8, top_k=10))
-    trial = bench.trials.submit(draft)
-    trial.job.result(60)
-    until(lambda: trial.is_stored)
-    assert bench.history is not None
-    found = bench.history.trial(trial.id)
-    assert found is not None and found.engine == EngineIdentity("llama_cpp.server", "", "llama-cpp-python", "model")
+    _, found = stored(bench, draft)
+    assert found.engine == EngineIdentity("llama_cpp.server", "", "llama-cpp-python", "model")
     last = bench.trials.submit(draft)
     bench.model_manager.eject()
     with pytest.raises(PoolClosed):
@@ -64,6 +60,11 @@ def answered(bench: Workbench, server: ManagedServer) -> tuple[Trial, TrialRecor
     bench.model_manager.connect(server)
     until(lambda: not bench.model.is_loading)
     draft = Draft("Once upon a time", sampling=Sampling(seed=7), request=Request(max_tokens=24, top_k=10))
+    return stored(bench, draft)
+
+
+def stored(bench: Workbench, draft: Draft) -> tuple[Trial, TrialRecord]:
+    """Run a trial to its end; give it and its record."""
     trial = bench.trials.submit(draft)
     trial.job.result(60)
     until(lambda: trial.is_stored)
