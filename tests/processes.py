@@ -1,6 +1,8 @@
 """Child processes that tests look for."""
 
+import secrets
 import socket
+from contextlib import suppress
 
 import psutil
 
@@ -32,8 +34,18 @@ def has_ended(pid: int) -> bool:
         return True
 
 
+def children() -> set[psutil.Process]:
+    """Return the child processes of this one."""
+    return set(psutil.Process().children())
+
+
 def free_port() -> int:
-    """Return a port of this machine on which nothing listens."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
+    """Return a port of this machine on which nothing listens.
+
+    It is none of those from which the system chooses where a program asks for any, so that no other test gets it before
+    a server listens on it.
+    """
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port

@@ -64,7 +64,7 @@ def _running(command: list[str], port: int, environment: dict[str, str], path: s
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 def _is_ready(port: int, path: str) -> bool:

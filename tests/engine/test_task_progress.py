@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.tasks import LEAST_FROM, SMOOTHED_OVER_S, UNSAID_FROM, Progress, Task, TimeLeft
 from tests.waiting import Clock
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=20))

@@ -16,7 +16,7 @@ from engine.tasks import Stopped, Task, TaskRunner
 from tests.scripted_task import ScriptedTask
 from tests.waiting import Clock, until
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 T = TypeVar("T")
 

@@ -16,6 +16,7 @@ from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.workbench import Workbench, workbench
 from tests.chat_model import CLOSING, write_chat_model
+from tests.conftest import PATIENT_MS
 from tests.pages.bench_harness import ScriptedManager, make_run
 from tests.pages.harness import ScriptedBench, Server, serving
 from tests.pages.offline import Open, opening
@@ -111,6 +112,7 @@ def server() -> Iterator[Server]:
 def page(browser: Browser) -> Iterator[Page]:
     """A page of its own in the browser, whose scripts must not fail."""
     opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    opened.set_default_timeout(PATIENT_MS)
     faults: list[str] = []
     opened.on("pageerror", lambda error: faults.append(str(error)))
     yield opened

@@ -4,9 +4,7 @@ The figures are drawn from a seeded generator over a vocabulary of our own; engi
 """
 
 import re
-import socket
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +31,8 @@ from engine.workbench.resampling import SampledAgain, sample_again
 from engine.workbench.trials import Draft, StoredTrial, Trial
 from engine.workbench.word_watching import Figures, Line, Watching
 from pages.parts import live, token_strip
+from tests.processes import free_port
+from tests.waiting import until
 
 STORY = (
     "Once upon a time there was a poor miller who had three sons, and when he died he left nothing to them but his "
@@ -312,9 +312,7 @@ class Server:
 
     def __init__(self, bench: ScriptedBench) -> None:
         self.bench = bench
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.start()
 
     @property
@@ -328,13 +326,12 @@ class Server:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
-        while not self._server.started:
-            time.sleep(0.01)
+        until(lambda: self._server.started, "the server does not start")
 
     def stop(self) -> None:
         """End as after Ctrl+C; returns when the server has ended."""
         self._server.should_exit = True
-        self._thread.join(20)
+        self._thread.join(60)
         assert not self._thread.is_alive(), "the server did not end"
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page
 
+from tests.conftest import PATIENT_MS
+
 
 class Opened:
     """A file in the browser: its page, and what went wrong there."""
@@ -34,6 +36,7 @@ def opening(browser: Browser, folder: Path) -> Iterator[Open]:
         path = folder / "shared.html"
         path.write_bytes(content)
         context = browser.new_context(color_scheme=scheme, offline=True)  # type: ignore[arg-type]
+        context.set_default_timeout(PATIENT_MS)
         contexts.append(context)
         shown = Opened(context.new_page())
         shown.page.goto(path.as_uri())

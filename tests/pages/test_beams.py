@@ -70,7 +70,7 @@ def test_what_cannot_be_searched_is_said_by_the_name_of_its_field(
 def test_a_search_that_was_stopped_says_so_at_its_address(bench: Workbench) -> None:
     task = bench.beams.find(Draft("The old king had"), BeamSpec(num_beams=8, max_new_tokens=400))
     task.stop()
-    assert task.wait(20)
+    assert task.wait(60)
     at = page(trial=task.trial_id)
     assert not at.exception and not at.main.error
     assert any("was stopped" in one.value for one in at.caption)

@@ -105,7 +105,7 @@ class Spread:
 def test_workers_are_added_before_others_are_removed() -> None:
     engine: Any = Spread(a=3, b=0, c=1)
     task = cluster_manager.Changing(engine, {"a": 1, "b": 2, "c": 1}).start()
-    task.result(10)
+    task.result(60)
     assert engine.calls == ["+b", "+b", "-a", "-a"]
 
 

@@ -414,7 +414,7 @@ def test_a_long_count_can_be_stopped(
         (tmp_path / f"{number}.txt").write_text("Once upon a time")
 
     def slowly(engine: Engine, folder: object, on_file: OnFile) -> Counted:
-        return count_folder(tmp_path, lambda _text: int(goes_on.wait(30)), on_file)
+        return count_folder(tmp_path, lambda _text: int(goes_on.wait(60)), on_file)
 
     monkeypatch.setattr(costing, "count_with", slowly)
     at = page()
@@ -424,6 +424,6 @@ def test_a_long_count_can_be_stopped(
     task, _model = at.session_state["cost_counting"]
     at.button(key="cost_count_stop").click().run()
     goes_on.set()
-    assert task.wait(30)
+    assert task.wait(60)
     at.run()
     assert "Stopped before all files were counted." in captions(at) and len(at.get("plotly_chart")) == 2

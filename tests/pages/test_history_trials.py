@@ -26,7 +26,7 @@ def trials(bench: Workbench, history: History) -> list[str]:
         draft = Draft(prompt, (), Sampling(seed=seed), Request(max_tokens=6, top_k=5), True)
         made.append(bench.trials.submit(draft))
         made[-1].job.result(timeout=60)
-        until(lambda: made[-1].is_stored, within_s=20)
+        until(lambda: made[-1].is_stored)
     return [trial.id for trial in made]
 
 

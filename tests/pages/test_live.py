@@ -18,7 +18,7 @@ from pages.parts.live_ask import MAX_MESSAGE, MAX_TEXT, MOST_ASKED
 from tests.pages.harness import END, ScriptedBench, ScriptedTrial, Server, serving
 from tests.waiting import until
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pages.parts import live
 from pages.parts.live_ask import MAX_JOBS
 from tests.pages.harness import ScriptedBench, ScriptedTrial, Server, serving
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 CHANGED = {"temperature": 1.1, "min_p": 0.02}
 
 

@@ -15,7 +15,7 @@ from engine.vocabulary import Vocabulary
 from pages.parts import live
 from tests.pages.harness import ScriptedBench, serving
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture

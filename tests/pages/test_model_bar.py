@@ -113,7 +113,7 @@ def test_a_file_in_transformers_is_not_shown_as_its_quantisation(bench: Workbenc
         assert not any("weights repacked" in one.value for one in at.caption)
     finally:
         bench.load(path)
-        until(lambda: bench.model.engine, within_s=60)
+        until(lambda: bench.model.engine)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_a_lost_connection_is_told_and_loses_nothing(page: Page, server: Server)
     expect(page.get_by_text("Reconnecting…")).to_be_visible()
     trial.go_on(20)
     server.start()
-    expect(tokens).to_have_count(40, timeout=20_000)
+    expect(tokens).to_have_count(40)
     expect(page.get_by_text("Reconnecting…")).to_be_hidden()
     trial.go_on()
     trial.finish()
@@ -56,7 +56,7 @@ def test_unmounting_closes_the_socket(page: Page, server: Server) -> None:
     show(page, server, trial)
     expect(page.locator(".t.prompt")).to_have_count(len(trial.prompt_steps))
     page.evaluate("window.unmount()")
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while trial.num_listeners:
         assert time.monotonic() < deadline, "the socket stayed open"
         page.wait_for_timeout(10)

@@ -184,7 +184,7 @@ def test_a_long_trial_fits_into_a_file_that_can_be_sent(open_file: Open) -> None
     content = strip_html([StoredTrial(trial)])
     assert len(content) < 15_000_000
     opened = open_file(content)
-    expect(opened.page.locator(".t.answer")).to_have_count(4_000, timeout=60_000)
+    expect(opened.page.locator(".t.answer")).to_have_count(4_000)
     assert opened.problems == []
 
 

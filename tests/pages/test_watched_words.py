@@ -21,7 +21,7 @@ from tests.pages.harness import ScriptedBench, ScriptedTrial, Server, figures_of
 from tests.pages.strip_page import finished
 from tests.waiting import until
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 DRAWN = re.compile("^M1 ")
 """A line that begins at the second position."""
 HOSTILE = ('<img src=x onerror="window.hacked=1">', "\u202eabc\u200b\x07", "&amp;`$x$`")

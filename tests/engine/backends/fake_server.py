@@ -4,24 +4,22 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 from engine.backends.openai_server import ServerEngine
 from engine.calls import connect
+from tests.http_handler import QuietHandler
 
 COMPLETIONS = "/v1/completions"
 MODELS = {"data": [{"id": "m", "object": "model"}]}
 Handler = Callable[["Request"], None]
 
 
-class Request(BaseHTTPRequestHandler):
+class Request(QuietHandler):
     """One request; `json` answers it."""
 
     protocol_version = "HTTP/1.1"
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Keep quiet."""
 
     def _handle(self) -> None:
         server: Any = self.server

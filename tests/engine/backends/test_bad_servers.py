@@ -20,7 +20,7 @@ from tests.processes import free_port
 
 def failure(answering: Callable[[Request], None], **options: Any) -> EngineError:
     with engine_with(answering) as (engine, _):
-        error = engine.submit("Once", **options).exception(30)
+        error = engine.submit("Once", **options).exception(60)
     assert error is not None
     return error
 
@@ -104,7 +104,7 @@ def test_a_model_that_the_server_has_not_is_told_with_those_it_has() -> None:
 def test_a_cut_stream_fails_its_job_and_keeps_what_came() -> None:
     with engine_with(lambda request: request.events(chunk(" a"), chunk(" time"), cut=True)) as (engine, _):
         job = engine.submit("Once")
-        error = job.exception(30)
+        error = job.exception(60)
         assert isinstance(error, ServerFailed) and "broke the answer off after 2 tokens" in str(error)
         assert job.steps.text == " a time"
 
@@ -121,7 +121,7 @@ def test_a_connection_that_the_server_has_closed_meanwhile_is_replaced() -> None
             request.events(chunk(" a", finish="length"))
 
     with engine_with(closing) as (engine, seen):
-        assert engine.submit("Once").result(30).text == " a"
+        assert engine.submit("Once").result(60).text == " a"
         assert len(seen) == 2
 
 
@@ -142,7 +142,7 @@ def test_a_stream_without_an_end_stops_at_the_limit() -> None:
             pass  # the client has left
 
     with engine_with(endless) as (engine, _):
-        done = engine.submit("Once", max_tokens=5).result(30)
+        done = engine.submit("Once", max_tokens=5).result(60)
     assert (done.finish_reason, done.text) == ("length", " a" * 5)
 
 
@@ -157,7 +157,7 @@ def test_a_server_that_falls_silent_fails_its_job(monkeypatch: pytest.MonkeyPatc
 
     def silent(request: Request) -> None:
         request.events(chunk(" a"), cut=True)
-        left.wait(30)
+        left.wait(60)
 
     error = failure(silent)
     left.set()
@@ -187,14 +187,14 @@ def test_several_tokens_in_one_chunk_share_its_moment() -> None:
         "text_offset": [0, 2],
     }
     with engine_with(lambda request: request.events(chunk(" a b", finish="length", logprobs=given))) as (engine, _):
-        steps = list(engine.submit("Once", top_k=2).result(30).steps)
+        steps = list(engine.submit("Once", top_k=2).result(60).steps)
     assert [(one.text, one.logprob, one.rank) for one in steps] == [(" a", -0.1, 1), (" b", -0.2, 1)]
     assert steps[0].elapsed_s > 0 and steps[1].elapsed_s == 0
 
 
 def test_the_end_that_a_server_does_not_send_as_a_token_is_a_step_without_figures() -> None:
     with engine_with(lambda request: request.events(chunk(" a"), chunk("", finish="stop"))) as (engine, _):
-        done = engine.submit("Once").result(30)
+        done = engine.submit("Once").result(60)
     last = done.steps[-1]
     assert (done.text, last.text, last.logprob) == (" a", "", None)
     assert done.steps.vocabulary.is_end(last.id)
@@ -255,7 +255,7 @@ def test_a_busy_server_is_asked_again_after_the_time_it_asks_for() -> None:
             request.json({"error": {"message": "busy"}}, status, Retry_After="0.01")
 
     with engine_with(busy) as (engine, seen):
-        assert engine.submit("Once").result(30).text == " a"
+        assert engine.submit("Once").result(60).text == " a"
         assert len(seen) == 3
 
 
@@ -286,7 +286,7 @@ def test_what_a_server_cannot_do_is_refused_and_not_left_out() -> None:
             engine.submit("Once", prompt_logprobs=True)
         assert seen == []
         job = engine.submit("Once", Sampling(temperature=0.5), top_k=50, stages=True)
-        job.result(30)
+        job.result(60)
         assert (job.request.top_k, job.request.stages) == (2, False)
         assert (job.sampling.top_k, job.sampling.min_p) == (0, 0.0)  # what a server has not is off, and noted as off
         assert json.loads(json.dumps(seen[0].body))["temperature"] == 0.5 and "min_p" not in seen[0].body
@@ -295,7 +295,7 @@ def test_what_a_server_cannot_do_is_refused_and_not_left_out() -> None:
 def test_hostile_texts_are_kept_as_they_are() -> None:
     text = "<script>alert(1)</script>\u202e\x00"
     with engine_with(lambda request: request.events(chunk(text, finish="length"))) as (engine, _):
-        assert engine.submit("Once").result(30).text == text
+        assert engine.submit("Once").result(60).text == text
 
 
 def test_more_tokens_in_an_event_than_any_server_sends_fail_the_job() -> None:
@@ -328,7 +328,7 @@ def test_unknown_paths_that_redirect_are_not_there() -> None:
         COMPLETIONS: lambda request: request.events(chunk(" a", finish="length")),
     }
     with fake_server(answers) as (address, _), connect(address) as engine:
-        assert engine.submit("Once").result(30).text == " a"
+        assert engine.submit("Once").result(60).text == " a"
 
 
 def test_a_connection_that_is_reset_is_replaced() -> None:
@@ -345,5 +345,5 @@ def test_a_connection_that_is_reset_is_replaced() -> None:
             request.events(chunk(" a", finish="length"))
 
     with engine_with(resetting) as (engine, seen):
-        assert engine.submit("Once").result(30).text == " a"
+        assert engine.submit("Once").result(60).text == " a"
         assert len(seen) == 2

@@ -68,7 +68,7 @@ def opened_with(home: Path, answering: object, spec: EmbedSpec = DESK) -> Embedd
 
 def failure(home: Path, answering: object, texts: list[str] | None = None) -> EngineError:
     with opened_with(home, answering) as opened, pytest.raises(EngineError) as failed:
-        opened.embed(texts or ["a", "b"], timeout=30)
+        opened.embed(texts or ["a", "b"], timeout=60)
     opened.__dict__["server"].__exit__(None, None, None)
     return failed.value
 
@@ -79,7 +79,7 @@ def test_vectors_have_the_order_of_the_texts_and_length_one(home: Path) -> None:
     with fake_server({PATH: recording(bodies)}) as (address, _seen):
         add(home, address)
         with open_embedder(EmbedSpec(backend="external:desk", workers=3)) as opened:
-            result = opened.submit(texts).result(30)
+            result = opened.submit(texts).result(60)
     sizes = [len(body["input"]) for body in bodies]
     wanted = np.array([vector_of(text) for text in texts])
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
@@ -237,12 +237,12 @@ def test_closing_ends_what_waits_for_a_silent_server(home: Path) -> None:
 
     opened = opened_with(home, silent)
     jobs = [opened.submit(["a"]), opened.submit(["b"])]
-    assert is_asked.wait(30)
+    assert is_asked.wait(60)
     jobs[1].cancel()
     opened.close("over")
     with pytest.raises(PoolClosed):
-        jobs[0].result(30)
-    assert jobs[1].result(30).is_cancelled
+        jobs[0].result(60)
+    assert jobs[1].result(60).is_cancelled
     with pytest.raises(PoolClosed):
         opened.submit(["c"])
     may_go.set()

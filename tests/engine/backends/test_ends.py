@@ -81,7 +81,7 @@ def test_a_connection_to_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyP
     manager = ModelManager()
     with silent_server() as (address, _):
         manager.connect(KnownEngine(name="silent", url=address))
-        until(lambda: manager.state.error, within_s=60)
+        until(lambda: manager.state.error)
     assert isinstance(manager.state.error, BenchTimeout) and "the server answers too slowly" in str(manager.state.error)
     manager.close()
 
@@ -124,7 +124,7 @@ def test_two_jobs_of_the_same_id_are_both_cancelled() -> None:
     with hanging_engine() as engine:
         id = new_id()
         jobs = [engine.submit("Once", job_id=id) for _ in range(2)]
-        until(lambda: all(len(job.steps) for job in jobs), within_s=60)
+        until(lambda: all(len(job.steps) for job in jobs))
         for job in jobs:
             job.cancel()
         assert [job.result(60).finish_reason for job in jobs] == ["cancelled", "cancelled"]
@@ -148,9 +148,9 @@ def test_a_job_starts_when_the_request_of_a_cancelled_one_is_over(monkeypatch: p
     with hanging_engine(num_sequences=1) as engine:
         monkeypatch.setattr(link.Link, "stream", slow_to_leave)
         first, second = [engine.submit("Once") for _ in range(2)]
-        until(lambda: len(first.steps), within_s=60)
+        until(lambda: len(first.steps))
         first.cancel()
-        until(lambda: len(second.steps), within_s=60)
+        until(lambda: len(second.steps))
         second.cancel()
         assert second.result(60).finish_reason == "cancelled"
     assert most_open == 1
@@ -196,4 +196,4 @@ def test_a_loop_ends_its_threads_though_its_last_work_fails() -> None:
     before = set(threading.enumerate())
     loop = ServerLoop()
     loop.close(failing())
-    until(lambda: set(threading.enumerate()) <= before, within_s=60)
+    until(lambda: set(threading.enumerate()) <= before)

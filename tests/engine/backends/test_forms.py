@@ -25,7 +25,7 @@ def test_chunks_that_name_the_ids_of_the_prompt_without_any_are_read() -> None:
         request.events(event)
 
     with fake_server({COMPLETIONS: as_vllm}) as (address, _), connect(address) as engine:
-        done = engine.submit("Once", top_k=2).result(30)
+        done = engine.submit("Once", top_k=2).result(60)
     assert (done.text, done.steps[0].logprob, len(done.prompt_steps)) == (" a", -0.5, 0)
     assert engine.found.form.path == COMPLETIONS
 
@@ -56,7 +56,7 @@ def test_what_a_model_thinks_before_its_answer_is_part_of_the_text(names: tuple[
         )
 
     with fake_server({"/v1/chat/completions": thinking}) as (address, _), connect(address) as engine:
-        assert engine.submit("Once").result(30).text == "Hm a"
+        assert engine.submit("Once").result(60).text == "Hm a"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_the_text_is_what_the_server_sends_not_what_it_calls_its_tokens(
     events = [chunk(text, logprobs=legacy(texts)) for texts, text in chunks]
     events[-1]["choices"][0]["finish_reason"] = "stop"
     with engine_with(lambda request: request.events(*events)) as (engine, _):
-        done = engine.submit("Once", top_k=1).result(30)
+        done = engine.submit("Once", top_k=1).result(60)
     vocabulary = done.steps.vocabulary
     steps = list(done.steps)
     if pieces[-1]:  # the server sends no token for the end
@@ -93,6 +93,6 @@ def test_the_context_is_full_where_the_server_has_generated_fewer_tokens_than_as
 ) -> None:
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": num_counted}}
     with engine_with(lambda request: request.events(chunk(" a b"), chunk(" c", finish="length"), usage)) as (engine, _):
-        done = engine.submit("Once", max_tokens=8).result(30)
+        done = engine.submit("Once", max_tokens=8).result(60)
     assert (len(done.steps), done.is_context_full) == (2, is_full)
     assert done.timings.num_generated == (num_counted or 2)

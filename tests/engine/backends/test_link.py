@@ -45,7 +45,7 @@ def test_one_connection_serves_one_job_after_another(
     ends = [chunk("", finish="length")] * num_after
     with engine_with(lambda request: send_chunked(request, [*tokens, *ends]), num_sequences=1) as (engine, seen):
         for _ in range(4):
-            assert engine.submit("Once", max_tokens=max_tokens).result(30).text == " a b"
+            assert engine.submit("Once", max_tokens=max_tokens).result(60).text == " a b"
     assert len(seen) == 4
     assert len({one.client_address for one in seen}) == 1
 
@@ -91,7 +91,7 @@ def test_a_whole_answer_needs_nothing_that_comes_after_it(
     with engine_with(whole, num_sequences=1) as (engine, _):
         try:
             for _ in range(2):
-                done = engine.submit("Once", **asked).result(30)
+                done = engine.submit("Once", **asked).result(60)
                 assert (done.finish_reason, done.text) == told
         finally:
             may_go.set()
@@ -108,7 +108,7 @@ def test_an_answer_that_misses_tokens_fails(ending: Ending) -> None:
 
     with engine_with(partly) as (engine, _):
         job = engine.submit("Once", max_tokens=2)
-        assert isinstance(job.exception(30), ServerFailed) and len(job.steps) == 1
+        assert isinstance(job.exception(60), ServerFailed) and len(job.steps) == 1
         may_go.set()
 
 
@@ -124,6 +124,6 @@ def test_other_machines_are_asked_through_the_proxy_that_the_environment_names(
         monkeypatch.setenv("http_proxy", proxy.removeprefix("http://"))
         monkeypatch.setenv("SERVER_KEY", "the-key")
         with connect(root, api_key_env="SERVER_KEY") as engine:
-            assert engine.submit("Once", max_tokens=1).result(30).text == " a"
+            assert engine.submit("Once", max_tokens=1).result(60).text == " a"
     assert {one.path.partition("/v1")[0] for one in seen} <= {root, f"{root}/props", f"{root}/api/version"}
     assert {one.headers["Authorization"] for one in seen} == {"Bearer the-key"}

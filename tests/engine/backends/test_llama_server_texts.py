@@ -74,7 +74,7 @@ def test_a_control_token_of_the_prompt_is_no_text_of_the_answer(is_rendered: boo
         ids = [*map(ord, "<b>hi"), END]
         if is_rendered:
             assert engine.render_chat([{"role": "user", "content": "hi"}]) == (PROMPT, ids)
-        done = engine.submit(ids).result(30)
+        done = engine.submit(ids).result(60)
     vocabulary = done.steps.vocabulary
     assert (done.text, list(done.steps.ids)) == ("a", [ord("a"), END])
     assert vocabulary.is_end(END) and vocabulary.text(END) == END_NAME
@@ -84,7 +84,7 @@ def test_a_control_token_of_the_prompt_is_no_text_of_the_answer(is_rendered: boo
 def test_an_answer_goes_on_where_a_character_is_spelled_in_another_way_than_the_tokenizer_would() -> None:
     events = (event("É", 0x2000, b"\x89", 2), event("a", ord("a"), b"a", 3, "limit"))
     with llama_server_with(*events) as (engine, _):
-        done = engine.submit("Once", max_tokens=3).result(30)
+        done = engine.submit("Once", max_tokens=3).result(60)
     assert list(done.steps.ids) == [0x2000, ord("a")] and done.text.endswith("a")
     assert (done.timings.num_generated, done.is_context_full) == (3, False)
 
@@ -92,7 +92,7 @@ def test_an_answer_goes_on_where_a_character_is_spelled_in_another_way_than_the_
 def test_every_request_names_its_model() -> None:
     with llama_server_with(event("a", ord("a"), b"a", 1, "limit")) as (engine, models):
         engine.render_chat([{"role": "user", "content": "hi"}])
-        engine.submit([END, 7], max_tokens=1).result(30)
+        engine.submit([END, 7], max_tokens=1).result(60)
     assert set(models) == {"/tokenize", "/detokenize", "/apply-template", "/completion"}
     assert all(set(asked) == {"other"} for asked in models.values())
 
@@ -104,6 +104,6 @@ def test_a_text_is_tokenised_once_for_all_its_answers_and_again_once_others_came
     with llama_server_with(event("a", ord("a"), b"a", 1, "limit")) as (engine, models):
         num_before = len(models.get("/tokenize", ()))  # of the probe
         for text, num_asked in (("one", 1), ("one", 1), ("two", 2), ("one", 2), ("three", 3), ("two", 4), ("two", 4)):
-            done = engine.submit(text, max_tokens=1).result(30)
+            done = engine.submit(text, max_tokens=1).result(60)
             assert list(done.prompt_ids) == [*map(ord, text)]
             assert len(models["/tokenize"]) - num_before == num_asked

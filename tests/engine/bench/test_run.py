@@ -107,7 +107,7 @@ def test_stop_ends_a_long_sample_at_once_and_its_workers_with_it(story_model: Pa
             time.sleep(0.005)
         pid = opened[0].engine.workers()[0].pid
         runner.stop()
-        thread.join(20)
+        thread.join(60)
         assert ended == ["stopped"]
         assert not len(reporter.samples)
         assert not Path(f"/proc/{pid}").exists()

@@ -28,6 +28,7 @@ from tests.waiting import until
 
 SMALL: dict[str, Any] = {"threads": 1, "parallel": 2, "n_ctx": 256}
 PROMPT = "Once upon a time"
+ENDLESS = Sampling(logit_bias=((2, float("-inf")),))
 
 
 def opened(model: Path, **options: Any) -> Pool:
@@ -112,7 +113,7 @@ def test_a_pool_on_this_machine_has_no_nodes(pool: Pool) -> None:
 
 
 def test_jobs_of_a_lost_node_go_on_elsewhere_or_end_with_its_name(cluster: ClusterHere, story_model: Path) -> None:
-    with opened(story_model) as pool:
+    with opened(story_model, n_ctx=512) as pool:
         with pool.held():  # of those that run, none has a token yet
             jobs = [pool.submit(f"{number}: {PROMPT}", max_tokens=8) for number in range(8)]
             named(cluster, "b").lose("its cable was pulled")
@@ -120,7 +121,7 @@ def test_jobs_of_a_lost_node_go_on_elsewhere_or_end_with_its_name(cluster: Clust
         assert [job.result(60).finish_reason for job in jobs] == ["length"] * 8
         cluster.add("b")
         until(lambda: places(pool) == ["a", "b"], "the node that came back is not used")
-        long = [pool.submit(f"{number}: {PROMPT}", max_tokens=200) for number in range(4)]
+        long = [pool.submit(f"{number}: {PROMPT}", ENDLESS, max_tokens=480) for number in range(4)]
         until(lambda: all(len(job.steps) for job in long), "no tokens come")
         named(cluster, "b").lose("its cable was pulled")
         failures = [failure for job in long if (failure := death_of(job)) is not None]

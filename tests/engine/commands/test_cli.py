@@ -273,7 +273,7 @@ def test_no_worker_outlives_the_command(stopping: signal.Signals) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == (130 if stopping == signal.SIGINT else -stopping)
     assert b"Traceback" not in errors
-    _, alive = psutil.wait_procs(workers, timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=60)
     assert alive == []
 
 

@@ -96,7 +96,7 @@ def test_ctrl_c_stops_the_work_and_says_what_stays(
     with pytest.raises(KeyboardInterrupt):
         watched.watch(download)
     with pytest.raises(DownloadError, match="stopped"):
-        download.result(30)
+        download.result(60)
     assert "The downloaded part is saved" in capsys.readouterr().err
 
 

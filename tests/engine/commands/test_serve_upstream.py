@@ -46,7 +46,7 @@ def test_calls_are_answered_by_the_engine_elsewhere_and_stored(upstream: str, tm
         )
         assert ask(here, "/tokenize", {"prompt": "Once upon"}) == ask(upstream, "/tokenize", {"prompt": "Once upon"})
         process.terminate()
-        process.wait(30)
+        process.wait(60)
     with History.open(tmp_path / "history.duckdb") as history:
         (summary,) = history.recent(5)
         trial = history.trial(summary.id)
@@ -64,7 +64,7 @@ def test_a_server_is_started_and_ended_with_the_api_in_front_of_it(story_model: 
         assert len(answer["choices"][0]["text"]) > 6
         (server,) = children_with("python_server", psutil.Process(process.pid))
         process.terminate()
-        process.wait(30)
+        process.wait(60)
     assert not server.is_running()
 
 

@@ -35,7 +35,7 @@ def test_a_vector_that_is_no_number_is_refused_and_the_others_are_well(tmp_path:
         assert likeness.mean() < 1 - 1e-6
         job = pool.submit(TEXTS * 50)
     with pytest.raises(PoolClosed):
-        job.result(10)
+        job.result(60)
     with pytest.raises(PoolClosed):
         pool.embed(["text"])
 

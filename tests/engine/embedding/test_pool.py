@@ -226,7 +226,7 @@ def test_workers_end_with_the_program_that_forked_them() -> None:
         measured = pool.measure()
         workers = [psutil.Process(worker.pid) for worker in measured.workers]
         os.kill(measured.program.pid, signal.SIGKILL)
-        _, alive = psutil.wait_procs(workers, timeout=30)
+        _, alive = psutil.wait_procs(workers, timeout=60)
         assert [one for one in alive if not has_ended(one.pid)] == []
 
 

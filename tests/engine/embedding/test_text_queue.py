@@ -54,7 +54,7 @@ def test_the_patient_wait_for_room() -> None:
     assert first.job is not job
     assert (second := queue.take()) is not None
     assert second.job is job
-    waiting.join(10)
+    waiting.join(60)
     assert not waiting.is_alive()
 
 

@@ -12,7 +12,7 @@ from engine.history.archives.pieces import PIECE_BYTES, ArchivePieces
 from tests.engine.history.run_maker import make_run
 from tests.waiting import until
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def test_the_pieces_are_an_archive(history: History) -> None:

@@ -155,13 +155,13 @@ History.open(Path(sys.argv[1])).close()
 def test_a_process_killed_while_it_creates_the_file_leaves_all_or_nothing(path: Path) -> None:
     random = Random(1)
     sizes = set()
-    for _ in range(10):
+    for number in range(10):
         shutil.rmtree(path.parent)
         path.parent.mkdir()
         with subprocess.Popen([sys.executable, "-c", CREATES, str(path)], stdout=subprocess.PIPE) as creating:
             assert creating.stdout is not None and creating.stdout.readline()
             until(lambda: list(path.parent.iterdir()), "nothing is created")
-            time.sleep(random.uniform(0, 0.06))
+            time.sleep(random.uniform(0, 0.007 * number))
             creating.kill()
         sizes.add(path.stat().st_size if path.exists() else None)
         with History.open(path) as history:

@@ -67,7 +67,7 @@ def test_writing_goes_on_whenever_the_child_is_stopped(history: History, seed: i
     with ThreadPoolExecutor(1) as asking:
         for num_runs in range(1, 3):
             history.runs.keep(make_run(3))  # so that the next query copies
-            asked = asking.submit(history.console.run, "FROM runs", timeout_s=10)
+            asked = asking.submit(history.console.run, "FROM runs", timeout_s=60)
             wait_a_while(asked, draw)
             with suppress(psutil.NoSuchProcess):
                 child_of(history).suspend()

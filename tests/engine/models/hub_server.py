@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
+
+from tests.http_handler import QuietHandler
 
 LARGE = 1024
 BLOCK = 16 << 10
@@ -106,11 +108,11 @@ def by_default(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
 
 
-def _handler(hub: Hub, origin: str) -> type[BaseHTTPRequestHandler]:
+def _handler(hub: Hub, origin: str) -> type[QuietHandler]:
     return type("Handler", (_Answers,), {"hub": hub, "origin": origin})
 
 
-class _Answers(BaseHTTPRequestHandler):
+class _Answers(QuietHandler):
     hub: Hub
     origin: str
 
@@ -119,9 +121,6 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         self._answer()
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path).removeprefix("/")

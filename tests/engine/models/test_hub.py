@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from engine.models.incoming import RemoteFile
 from tests.engine.models import hub_server
 from tests.engine.models.conftest import DATA, FILE, NAME, NO_WAIT, Get, partials
 from tests.engine.models.hub_server import Hub
+from tests.http_handler import QuietHandler
 from tests.waiting import until
 
 NOBODY = "http://127.0.0.1:9"
@@ -86,7 +87,7 @@ def test_what_is_no_hub_is_said(hub: Hub, folder: Path, page: bytes) -> None:
     with pytest.raises(DownloadError, match="is not a Hugging Face hub"):
         read_repository(NAME, hub.endpoint)
     with pytest.raises(DownloadError, match="instead of"):
-        Download(repository, choose(repository).files, folder).start().result(30)
+        Download(repository, choose(repository).files, folder).start().result(60)
     assert partials(folder) == []
 
 
@@ -159,7 +160,7 @@ def test_an_answer_of_any_size_or_length_is_not_read(hub: Hub, monkeypatch: pyte
         read_repository(NAME, hub.endpoint)
 
 
-class _Refusing(BaseHTTPRequestHandler):
+class _Refusing(QuietHandler):
     """Handler that answers 404 and then sends data forever."""
 
     piece, pause_s = b"x" * 65_536, 0.0
@@ -172,11 +173,8 @@ class _Refusing(BaseHTTPRequestHandler):
                 time.sleep(self.pause_s)
                 self.wfile.write(self.piece)
 
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
-
-class _Dripping(BaseHTTPRequestHandler):
+class _Dripping(QuietHandler):
     """Handler that sends a beginning, and then one piece after another, without end."""
 
     start, piece, pause_s = b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n", 0.05
@@ -187,9 +185,6 @@ class _Dripping(BaseHTTPRequestHandler):
             while True:
                 time.sleep(self.pause_s)
                 self.wfile.write(self.piece)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.mark.parametrize(("piece", "pause_s"), [(b"x" * 65_536, 0.0), (b"x", 0.05)], ids=["flood", "drip"])
@@ -228,7 +223,7 @@ def _open_file(endpoint: str) -> None:
 
 
 @contextmanager
-def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def served(handler: type[QuietHandler]) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

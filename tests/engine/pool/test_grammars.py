@@ -25,7 +25,7 @@ def nested(depth: int) -> dict[str, object]:
 
 
 def ask(pool: Pool, **given: str) -> str:
-    return refusal(pool, lambda: pool.submit("Once", Sampling(seed=1, **given), max_tokens=3).result(30))  # type: ignore[arg-type]
+    return refusal(pool, lambda: pool.submit("Once", Sampling(seed=1, **given), max_tokens=3).result(60))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

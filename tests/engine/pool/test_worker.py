@@ -77,7 +77,7 @@ def test_a_job_is_computed_while_messages_never_stop(flood: str, *, is_idle: boo
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(60)
     assert ended == ["computed"]
 
 

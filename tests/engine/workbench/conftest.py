@@ -22,7 +22,7 @@ def opened(home: Path) -> Workbench:
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     """A workbench with the model that ships, for the tests of a file."""
     bench = opened(tmp_path_factory.mktemp("home"))
-    until(lambda: bench.model.engine, within_s=30)
+    until(lambda: bench.model.engine)
     yield bench
     bench.close()
 

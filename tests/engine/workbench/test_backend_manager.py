@@ -41,7 +41,7 @@ def test_a_stop_ends_the_load_too(manager: BackendManager) -> None:
     run = manager.running
     assert run is not None
     run.stop()
-    run.wait(20)
+    run.wait(60)
     assert run.state == "stopped"
     assert kept_measurement(find_model("")) is None
 

@@ -105,7 +105,7 @@ def test_a_search_can_be_stopped_and_leaves_no_trial_and_no_job(bench: Workbench
     with pytest.raises(ConfigError, match="still running"):
         bench.beams.find(DRAFT, SPEC)
     bench.beams.stop()
-    assert task.wait(10) and task.state == "stopped"
+    assert task.wait(60) and task.state == "stopped"
     until(lambda: engine.num_open == 0, "a job is left behind")
     assert bench.trials.watch(task.trial_id) is None
 
@@ -119,7 +119,7 @@ def test_prompt_and_sequence_may_fill_the_context(bench: Workbench) -> None:
     trial = bench.beams.find(replace(DRAFT, prompt=fits), SPEC).result(120)
     assert trial.beams is not None and tuple(trial.steps.ids) == trial.beams.best_ids
     task = bench.beams.find(replace(DRAFT, prompt=fits + " a"), SPEC)
-    assert task.wait(30) and isinstance(task.error, PromptTooLong)
+    assert task.wait(60) and isinstance(task.error, PromptTooLong)
 
 
 def test_a_search_of_a_model_that_is_not_loaded_any_more_is_not_kept(bench: Workbench, task: BeamTask) -> None:
@@ -132,4 +132,4 @@ def test_a_search_of_a_model_that_is_not_loaded_any_more_is_not_kept(bench: Work
 
 def test_a_prompt_that_cannot_be_searched_from(bench: Workbench) -> None:
     task = bench.beams.find(replace(DRAFT, prompt="once " * 600), SPEC)
-    assert task.wait(30) and "max_new_tokens = 10" in str(task.error)
+    assert task.wait(60) and "max_new_tokens = 10" in str(task.error)

@@ -25,7 +25,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     folder = tmp_path_factory.mktemp("home")
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(folder)}))
     bench.model_manager.load(write_chat_model(folder / "chat.gguf", CLOSING))
-    until(lambda: bench.model.engine, within_s=60)
+    until(lambda: bench.model.engine)
     yield bench
     bench.close()
 

@@ -35,7 +35,7 @@ manager = HistoryManager(Settings.from_environment({"LOGITBENCH_HOME": sys.argv[
 assert manager.history is not None
 print("open", flush=True)
 sys.stdin.read()
-manager.close(10.0)
+manager.close(60.0)
 """
 
 
@@ -92,7 +92,7 @@ def ids_of(home: Path) -> list[str]:
     until(lambda: not any((home / INBOX).glob("*.*")), "the inbox is not imported")
     stored = [trial.id for trial in history.recent(100)] + [run.id for run in history.runs.recent(100)]
     stored += [comparison.id for comparison in history.comparisons.recent(100)]
-    manager.close(10.0)
+    manager.close(60.0)
     return stored
 
 
@@ -110,11 +110,11 @@ def test_nothing_is_lost_whoever_ends_first_and_when(tmp_path: Path, ending: str
         elif ending == "ended":
             other.stdin.close()
         else:
-            manager.close(10.0)
+            manager.close(60.0)
         kept += [keep(manager, draw) for _ in range(draw.randrange(3))] if ending != "outlives" else []
         if ending != "outlives" and draw.random() < 0.7:
             until(lambda: manager.history, "the history is not opened")
-        manager.close(10.0)
+        manager.close(60.0)
     assert sorted(ids_of(tmp_path)) == sorted(kept)
 
 
@@ -132,8 +132,8 @@ def test_closing_waits_for_a_file_that_is_being_opened(tmp_path: Path, monkeypat
         manager = managed(tmp_path)
         monkeypatch.setattr(HistoryManager, "_open", slow)
         other.kill()
-        assert begun.wait(10.0)
-        manager.close(10.0)
+        assert begun.wait(60.0)
+        manager.close(60.0)
         History.open(settings_of(tmp_path).history).close()
     assert manager.history is None
 
@@ -148,7 +148,7 @@ def test_a_trial_that_was_handed_over_is_stored_once(tmp_path: Path) -> None:
         other.stdin.close()
         until(lambda: manager.history, "the history is not opened")
         until(lambda: not manager._missed, "the write stays queued")
-        manager.close(10.0)
+        manager.close(60.0)
     assert ids_of(tmp_path) == [kept]
 
 
@@ -163,7 +163,7 @@ def test_an_inbox_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
         assert manager._missed[kept].read is not None
         (tmp_path / INBOX).unlink()
         until(lambda: manager._missed[kept].read is None, "it is not handed over")
-        manager.close(10.0)
+        manager.close(60.0)
     assert ids_of(tmp_path) == [kept]
 
 
@@ -186,7 +186,7 @@ def test_a_file_that_was_taken_away_is_said_and_what_came_since_is_stored_later(
         history.record(trial).result()
     until(lambda: manager.error, "it is not said")
     manager.write_later(trial.id, lambda history: history.record(trial).result(), lambda: trial)
-    manager.close(10.0)
+    manager.close(60.0)
     assert ids_of(home) == [trial.id]
 
 
@@ -203,7 +203,7 @@ def test_a_file_that_was_put_back_is_used_again(tmp_path: Path) -> None:
     (tmp_path / "away").rename(path)
     until(lambda: history.trial(second.id), "it is not stored")
     until(lambda: manager.error is None, "the error stays")
-    manager.close(10.0)
+    manager.close(60.0)
     assert sorted(ids_of(tmp_path)) == sorted([first.id, second.id])
 
 
@@ -211,7 +211,7 @@ def test_a_write_that_comes_while_the_history_closes_is_written(tmp_path: Path) 
     manager = HistoryManager(settings_of(tmp_path), lambda: None, stage_kept)
     trial = make_trial()
     manager.write_later(trial.id, lambda history: history.record(trial).result())
-    manager.close(10.0)
+    manager.close(60.0)
     with History.open(settings_of(tmp_path).history) as history:
         assert isinstance(history.trial(trial.id), TrialRecord)
     with pytest.raises(HistoryError):
@@ -245,5 +245,5 @@ def test_a_history_that_cannot_be_opened_at_the_start_is_opened_once_it_can(tmp_
     history = manager.history
     assert history is not None
     until(lambda: history.trial(trial.id), "the trial is not stored")
-    manager.close(10.0)
+    manager.close(60.0)
     assert ids_of(tmp_path) == [trial.id]

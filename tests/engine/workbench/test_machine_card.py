@@ -39,7 +39,7 @@ WITHIN_S = 180
 def opened(home: Path) -> Workbench:
     bench = Workbench(WorkbenchSettings.from_environment({PREFIX + "HOME": str(home)}))
     bench.load_default()
-    until(lambda: bench.model.engine, within_s=60)
+    until(lambda: bench.model.engine)
     return bench
 
 
@@ -129,7 +129,7 @@ def test_a_card_of_another_machine_or_model_is_not_shown(measured: tuple[Workben
 
 def test_stop_ends_it_without_a_card(bench: Workbench) -> None:
     task = bench.cards.start()
-    until(lambda: bench.bench.running is not None or not task.is_running, within_s=60)
+    until(lambda: bench.bench.running is not None or not task.is_running)
     bench.cards.stop()
     assert task.wait(60)
     assert task.state == "stopped"

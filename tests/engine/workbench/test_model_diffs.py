@@ -210,7 +210,7 @@ def bench(home: Path) -> Iterator[Workbench]:
 
 def test_the_workbench_holds_what_was_compared(bench: Workbench, quantised_model: Path) -> None:
     bench.load_default()
-    until(lambda: bench.model.engine, within_s=30)
+    until(lambda: bench.model.engine)
     draft = Draft(PROMPT, sampling=Sampling(seed=5), request=Request(max_tokens=12, top_k=8))
     trial: LiveTrial = bench.trials.submit(draft)
     trial.job.result(WITHIN_S)

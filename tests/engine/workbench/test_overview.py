@@ -27,7 +27,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
 def opened(home: Path) -> Workbench:
     bench = Workbench(Settings.from_environment({PREFIX + "HOME": str(home)}))
     bench.load_default()
-    until(lambda: bench.model.engine, within_s=60)
+    until(lambda: bench.model.engine)
     return bench
 
 

@@ -53,7 +53,7 @@ def test_a_search_can_be_stopped_and_dismissed_and_leaves_no_job_behind(bench: W
     with pytest.raises(ConfigError, match="still running"):
         bench.probable.find(trial, 1)
     bench.probable.stop()
-    assert task.wait(10) and task.state == "stopped"
+    assert task.wait(60) and task.state == "stopped"
     until(lambda: engine.num_open == 0, "a job is left behind")
     bench.probable.dismiss()
     assert bench.probable.last is None

@@ -24,7 +24,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     home = tmp_path_factory.mktemp("home")
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
     bench.load_default()
-    until(lambda: bench.model.engine, within_s=30)
+    until(lambda: bench.model.engine)
     yield bench
     bench.close()
 

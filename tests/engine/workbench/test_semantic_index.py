@@ -140,8 +140,8 @@ def test_a_benchmark_goes_first(history: History, meaning: SemanticIndex, machin
     keep(history, *TEXTS)
     with machine.acquire("A benchmark", "benchmark"):
         meaning.turn_on()
-        time.sleep(0.2)
-        assert meaning.reading is not None and meaning.reading.waits_for == "A benchmark" and num_read(history) == 0
+        until(lambda: meaning.reading is not None and meaning.reading.waits_for == "A benchmark", "it does not wait")
+        assert num_read(history) == 0
     meaning.wake()
     until(lambda: num_read(history) == 6, "it goes on")
 
@@ -216,7 +216,7 @@ def test_it_makes_way_at_once_for_what_is_about_to_be_measured(
     with machine.acquire("A benchmark", "benchmark"):
         so_far = num_read(history)
         assert so_far < 400
+        until(lambda: meaning.reading is not None and meaning.reading.waits_for == "A benchmark", "it does not wait")
         time.sleep(0.5)
         assert num_read(history) == so_far and not embedding.is_open
-        assert meaning.reading is not None and meaning.reading.waits_for == "A benchmark"
         meaning.stop()

@@ -46,13 +46,13 @@ def bench(server: KnownEngine, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def connected(bench: Workbench, server: KnownEngine) -> None:
     bench.model_manager.connect(server)
-    until(lambda: not bench.model.is_loading, within_s=60)
+    until(lambda: not bench.model.is_loading)
     assert bench.model.error is None and bench.model.server == server
 
 
 def ended(bench: Workbench, trial: LiveTrial) -> LiveTrial:
     trial.job.result(60)
-    until(lambda: trial.is_stored, within_s=60)
+    until(lambda: trial.is_stored)
     return trial
 
 
@@ -81,7 +81,7 @@ def test_a_trial_goes_on_from_its_ids_where_the_same_engine_is_connected(
     assert list(both.steps.ids[:8]) == list(first.steps.ids)
     assert len(both.steps) == 12 and both.parent == first.id
     bench.model_manager.load(story_model)
-    until(lambda: bench.model.engine, within_s=60)
+    until(lambda: bench.model.engine)
     assert bench.model.server is None
     with pytest.raises(ConfigError, match="is not the loaded model"):
         bench.trials.continue_trial(first, 4)
@@ -93,7 +93,7 @@ def test_a_trial_goes_on_from_its_ids_where_the_same_engine_is_connected(
 def test_a_prompt_is_scored_there_as_here(bench: Workbench, server: KnownEngine, story_model: Path) -> None:
     there = ended(bench, bench.trials.score(Draft("Once upon a time", request=REQUEST)))
     bench.model_manager.load(story_model)
-    until(lambda: bench.model.engine, within_s=60)
+    until(lambda: bench.model.engine)
     here = ended(bench, bench.trials.score(Draft("Once upon a time", request=REQUEST)))
     for one, other in zip(there.prompt_steps, here.prompt_steps, strict=True):
         assert (one.id, one.rank) == (other.id, other.rank)
@@ -109,7 +109,7 @@ def test_an_engine_elsewhere_is_compared_with_a_file_here_and_comes_back(
         ComparisonPlan(prompt="Once upon a time", arms=(arm, replace(arm, model=str(story_model))))
     )
     bench.compare.wait(60)
-    until(lambda: bench.model.engine is not None and bench.model.server, within_s=60)
+    until(lambda: bench.model.engine is not None and bench.model.server)
     assert bench.model.server == server
     record = bench.compare.comparison(id)
     assert [answer.error for answer in record.answers] == ["", ""]
@@ -144,10 +144,10 @@ def test_a_trial_of_a_server_has_no_file_to_run_again(bench: Workbench) -> None:
 def test_a_server_that_cannot_be_reached_is_told_and_tried_again(bench: Workbench, server: KnownEngine) -> None:
     gone = KnownEngine(name="gone", url=f"http://127.0.0.1:{free_port()}")
     bench.model_manager.connect(gone)
-    until(lambda: bench.model.error, within_s=60)
+    until(lambda: bench.model.error)
     assert "cannot be reached" in str(bench.model.error) and bench.model.name == "gone"
     bench.model_manager.load_again()
-    until(lambda: bench.model.error, within_s=60)
+    until(lambda: bench.model.error)
     assert bench.model.server == gone
     connected(bench, server)
 
@@ -155,6 +155,6 @@ def test_a_server_that_cannot_be_reached_is_told_and_tried_again(bench: Workbenc
 def test_ejecting_ends_what_runs(bench: Workbench, server: KnownEngine) -> None:
     trial = bench.trials.submit(Draft("Once", request=Request(max_tokens=200)))
     bench.model_manager.eject()
-    until(trial.done, within_s=60)
+    until(trial.done)
     assert bench.model.engine is None and not bench.model.name
     connected(bench, server)

@@ -198,7 +198,7 @@ def test_a_stop_keeps_what_is_there_and_leaves_nothing_running(bench: Workbench,
 
     until(is_well_begun)
     watching.stop()
-    assert task.wait(10) and task.state == "stopped" and watching.is_over
+    assert task.wait(60) and task.state == "stopped" and watching.is_over
     assert watching.error == "" and watching.progress is None
     assert any(line.figures is None for line in watching.lines)
     engine, _ = bench.model.loaded()
@@ -268,7 +268,7 @@ def other(tmp_path: Path) -> Iterator[Workbench]:
 
 def load(bench: Workbench, path: Path, spec: PoolSpec) -> None:
     bench.model_manager.load(path, spec)
-    until(lambda: bench.model.engine is not None and not bench.model.is_loading, within_s=60)
+    until(lambda: bench.model.engine is not None and not bench.model.is_loading)
 
 
 @pytest.mark.slow

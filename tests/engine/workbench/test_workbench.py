@@ -128,7 +128,7 @@ def test_flips_that_candidates_do_not_decide_are_errors(bench: Workbench) -> Non
 
 def test_a_trial_is_kept_and_read_back_the_same(bench: Workbench) -> None:
     trial = ended(bench.trials.submit(Draft("A little girl", sampling=SEEDED, request=request(8))))
-    until(lambda: trial.is_stored, within_s=30)
+    until(lambda: trial.is_stored)
     assert bench.history is not None
     kept = bench.history.trial(trial.id)
     assert kept is not None and trial.completion is not None
@@ -146,11 +146,11 @@ def test_a_failure_of_the_history_is_over_once_a_trial_is_kept_again(
     with monkeypatch.context() as patched:
         patched.setattr(bench.history, "record", full)
         missed = ended(bench.trials.submit(Draft("A girl", request=request(2))))
-        until(lambda: bench.history_error is not None, within_s=30)
+        until(lambda: bench.history_error is not None)
     trial = ended(bench.trials.submit(Draft("A girl", request=request(2))))
-    until(lambda: trial.is_stored, within_s=30)
+    until(lambda: trial.is_stored)
     assert bench.history_error is None
-    until(lambda: missed.is_stored, within_s=30)
+    until(lambda: missed.is_stored)
     assert bench.history is not None and bench.history.trial(missed.id) is not None
 
 
@@ -170,15 +170,15 @@ def test_a_trial_that_could_not_be_kept_is_kept_later_unless_it_was_deleted(
     monkeypatch.setattr(DatabaseWriter, "write", write_or_fail)
     is_full.set()
     kept, deleted, restored = (ended(bench.trials.submit(Draft("A girl", request=request(2)))) for _ in range(3))
-    until(lambda: bench.history_error is not None, within_s=30)
+    until(lambda: bench.history_error is not None)
     for trial in (deleted, restored):
         with pytest.raises(HistoryError, match="full"):
             bench.trials.delete(trial.id)
     with pytest.raises(HistoryError, match="full"):
         bench.trials.restore(restored.id)
     is_full.clear()
-    until(lambda: kept.is_stored and restored.is_stored, within_s=30)
-    until(lambda: bench.history_error is None, within_s=30)
+    until(lambda: kept.is_stored and restored.is_stored)
+    until(lambda: bench.history_error is None)
     assert bench.history is not None
     assert bench.history.trial(kept.id) is not None and bench.history.trial(restored.id) is not None
     assert not deleted.is_stored and bench.history.trial(deleted.id) is None
@@ -216,7 +216,7 @@ def test_of_calls_that_cannot_be_stored_the_latest_wait(bench: Workbench, monkey
 def deleted(bench: Workbench, *, is_kept: bool) -> "tuple[str, weakref.ref[LiveTrial]]":
     trial = ended(bench.trials.submit(Draft("A boy", request=request(2), is_kept=is_kept)))
     if is_kept:
-        until(lambda: trial.is_stored, within_s=30)
+        until(lambda: trial.is_stored)
     bench.trials.delete(trial.id)
     return trial.id, weakref.ref(trial)
 
@@ -240,7 +240,7 @@ def test_what_was_deleted_does_not_stay_in_memory(bench: Workbench, monkeypatch:
 
 def test_delete_and_restore(bench: Workbench) -> None:
     trial = ended(bench.trials.submit(Draft("A boy", request=request(2))))
-    until(lambda: trial.is_stored, within_s=30)
+    until(lambda: trial.is_stored)
     bench.trials.delete(trial.id)
     assert bench.trials.watch(trial.id) is None
     assert trial.id not in {one.id for one in bench.trials.recent(50)}
@@ -258,7 +258,7 @@ def test_what_is_not_to_be_kept_is_not_stored_but_can_be_downloaded(bench: Workb
 
 def test_a_cancelled_trial_says_so_and_can_go_on(bench: Workbench) -> None:
     trial = bench.trials.submit(Draft("Once upon a time", request=request(400)))
-    until(lambda: len(trial.steps) > 2, within_s=30)
+    until(lambda: len(trial.steps) > 2)
     bench.trials.stop(trial)
     ended(trial)
     assert trial.ending()["sentence"] == "You stopped it."
@@ -288,7 +288,7 @@ def test_without_a_model_nothing_runs_and_the_reason_is_given(tmp_path: Path) ->
     with pytest.raises(ModelError, match="No model is loaded"):
         bench.trials.submit(Draft("Once"))
     bench.model_manager.load(tmp_path / "missing.gguf")
-    until(lambda: bench.model.error, within_s=30)
+    until(lambda: bench.model.error)
     with pytest.raises(ModelError, match=r"missing\.gguf"):
         bench.trials.submit(Draft("Once"))
     bench.close()
@@ -311,7 +311,7 @@ def test_a_locked_history_does_not_stop_trials(tmp_path: Path) -> None:
     try:
         assert owner.stdout is not None and owner.stdout.readline()
         bench = opened(tmp_path)
-        until(lambda: bench.model.engine, within_s=30)
+        until(lambda: bench.model.engine)
         assert isinstance(bench.history_error, HistoryLocked)
         assert str(owner.pid) in str(bench.history_error)
         trial = ended(bench.trials.submit(Draft("Once", request=request(4))))
@@ -346,12 +346,12 @@ def test_a_history_that_was_locked_is_opened_when_its_owner_ends(
         assert owner.stdin is not None and owner.stdout is not None and owner.stdout.readline()
         bench = opened(tmp_path)
         assert isinstance(bench.history_error, HistoryLocked)
-        until(lambda: bench.model.engine, within_s=30)
+        until(lambda: bench.model.engine)
         earlier = ended(bench.trials.submit(Draft("Before", request=request(4))))
         owner.kill()
     until(lambda: bench.history, "the history stays closed", 30)
     assert bench.history_error is None
-    until(lambda: bench.model.engine, within_s=30)
+    until(lambda: bench.model.engine)
     trial = ended(bench.trials.submit(Draft("Once", request=request(4))))
     until(lambda: trial.is_stored, "the trial is not kept", 30)
     bench.close()

@@ -330,7 +330,7 @@ def program(home: Path, port: int) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def is_ready(port: int) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200

@@ -43,7 +43,7 @@ def upstream(answers: Mapping[str, object], home: Path) -> Iterator[Api]:
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
     with fake_server(answers) as (address, _):
         bench.model_manager.connect(KnownEngine(name="other", url=address))
-        until(lambda: not bench.model.is_loading, within_s=60)
+        until(lambda: not bench.model.is_loading)
         bench.model.loaded()
         with served(bench) as made:
             yield made
