@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from engine.bench.measurement.embedding import open_embedding_target
 from engine.bench.measurement.target import open_engine_target
@@ -27,6 +27,10 @@ from engine.settings import PREFIX
 from tests.story_folder import write_folder
 
 SHORT_SAMPLE_S = 0.1
+PATIENT_MS = 90_000
+"""How long tests in the browser wait for what they expect: others run beside them, and what is slow is not wrong."""
+
+expect.set_options(timeout=PATIENT_MS)
 
 # A shell's background ignores it, and so would every program that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

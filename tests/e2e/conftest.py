@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,9 +25,9 @@ from engine.models import embedded_model
 from engine.models.shapes import Shape
 from engine.models.synthetic import write_synthetic
 from engine.runs import RunRecord
-from tests.conftest import lend_exports
+from tests.conftest import PATIENT_MS, lend_exports
 from tests.pages.bench_harness import START, make_run
-from tests.processes import children_with
+from tests.processes import children_with, free_port
 
 ROOT = Path(__file__).parents[2]
 RUN = re.compile("^Run Shortcut")
@@ -40,9 +39,6 @@ SLOW = Shape(
     norm_eps=1e-5, rope_base=10_000,
 )  # fmt: skip
 
-# Tests run beside each other: what is slow is not wrong.
-expect.set_options(timeout=60_000)
-
 
 class Server:
     """`streamlit run app.py` on a free port, with a home folder of its own.
@@ -52,9 +48,7 @@ class Server:
     """
 
     def __init__(self, home: Path, model: Path | None = None, program: str = "streamlit") -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.home = home
         environment = {**os.environ, "LOGITBENCH_HOME": str(home), "LOGITBENCH_MODEL": str(model or "")}
@@ -67,12 +61,12 @@ class Server:
         if model:
             os.sched_setaffinity(self.process.pid, {max(os.sched_getaffinity(0))})
 
-    def wait(self, seconds: float = 60) -> None:
+    def wait(self, seconds: float = 120) -> None:
         """Return when the server answers."""
         end = time.monotonic() + seconds
         while True:
             try:
-                urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=5).close()
+                urllib.request.urlopen(f"{self.url}/_stcore/health", timeout=60).close()
                 return
             except OSError:
                 assert self.process.poll() is None and time.monotonic() < end, self.log.read_text()
@@ -82,7 +76,7 @@ class Server:
         """The worker processes that are alive."""
         return children_with("engine.pool.worker", psutil.Process(self.process.pid))
 
-    def stop(self, number: int = signal.SIGINT, seconds: float = 20) -> int:
+    def stop(self, number: int = signal.SIGINT, seconds: float = 60) -> int:
         """End the server by a signal and wait for it; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
@@ -161,7 +155,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], export
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A profile in which nothing moves; from the second page on, Streamlit's own files are in its cache."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENT_MS)
     context.add_init_script(ASKING)
     yield context
     context.close()

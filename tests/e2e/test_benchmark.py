@@ -42,20 +42,20 @@ def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
     expect(page.get_by_role("button", name=re.compile(r"^Raise"))).to_be_hidden()
     field(page, "Rounds", "2")
     page.get_by_role("button", name=re.compile(r"^Run without a verdict · about")).click()
-    expect(page).to_have_url(RUN, timeout=30_000)
+    expect(page).to_have_url(RUN)
     address = page.url
 
     stop = page.get_by_role("button", name="Stop", exact=True).first
-    expect(stop).to_be_visible(timeout=30_000)
+    expect(stop).to_be_visible()
     rows, dots = page.locator(".rows .row"), page.locator(".track .dot")
     expect(rows).to_have_count(2)
     place = rows.first.bounding_box()
-    expect(page.get_by_text(re.compile(r"^[1-9]\d* samples? · ")).first).to_be_visible(timeout=60_000)
+    expect(page.get_by_text(re.compile(r"^[1-9]\d* samples? · ")).first).to_be_visible()
     expect(dots.first).to_be_visible()
     assert rows.first.bounding_box() == place  # nothing has moved
     page.reload()
     expect(page).to_have_url(address)
-    expect(page.get_by_text(re.compile(r"^\d+ samples? · ")).first).to_be_visible(timeout=30_000)
+    expect(page.get_by_text(re.compile(r"^\d+ samples? · ")).first).to_be_visible()
 
     other = open_page(server.url)
     expect(other.get_by_text(re.compile(r"^A benchmark is running\."))).to_be_visible()
@@ -64,10 +64,10 @@ def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
 
     page.get_by_role("button", name="Stop", exact=True).first.click()
     going_on = page.get_by_role("button", name="Continue")
-    expect(going_on).to_be_visible(timeout=30_000)
+    expect(going_on).to_be_visible()
     is_settled(page)
     going_on.click()
-    expect(going_on).to_be_hidden(timeout=30_000)
+    expect(going_on).to_be_hidden()
     expect(page.get_by_role("button", name=re.compile(r"Run again$"))).to_be_enabled(timeout=120_000)
     expect(page).to_have_url(address)
     expect(page.get_by_role("heading", level=3).first).to_have_text(re.compile(r"sequence|rounds?|quiet"))

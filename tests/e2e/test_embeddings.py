@@ -30,6 +30,7 @@ def test_from_sentences_to_a_map_and_an_answer(shipped: Server, open_page: OpenP
     expect(page).to_have_url(re.compile(r"view=map"))
     page.reload()
     expect(chart(page, "This map preserves")).to_be_visible()
+    is_settled(page)
     parts = [
         chart(page, "This map preserves").element_handle(),
         page.get_by_text("Neighbours of", exact=True).element_handle(),

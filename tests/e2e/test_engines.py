@@ -12,6 +12,7 @@ from tests.conftest import lend_exports
 from tests.e2e.conftest import RUN, Server, has_ended, is_settled, run_opening, running
 from tests.processes import children_with
 from tests.servers import our_server
+from tests.waiting import until
 
 OpenPage = Callable[[str], Page]
 
@@ -83,7 +84,7 @@ def test_a_server_is_started_run_and_stopped(server: Server, open_page: OpenPage
     (process,) = children_with("python_server", psutil.Process(server.process.pid))
     page.get_by_role("button", name="Stop", exact=True).last.click()
     expect(page.get_by_text("No model is loaded.", exact=True)).to_be_visible()
-    assert not process.is_running()
+    until(lambda: not process.is_running(), "the server outlives its engine")
 
 
 def assert_told(page: Page) -> None:

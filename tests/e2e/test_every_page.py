@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
 from engine.models import shipped
+from tests.conftest import PATIENT_MS
 from tests.e2e.conftest import Server, is_settled
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ def page(context: BrowserContext) -> Iterator[Page]:
     assert faults == []
 
 
-def unreadable(page: Page, within_s: float = 20) -> list[dict[str, object]]:
+def unreadable(page: Page, within_s: float = 60) -> list[dict[str, object]]:
     """The words whose contrast is too low, once the page has drawn itself; charts take on a new theme last."""
     end = time.monotonic() + within_s
     found: list[dict[str, object]]
@@ -106,13 +107,13 @@ def test_a_table_offers_no_csv_of_its_own(kept: Server, page: Page, path: str) -
 @pytest.mark.parametrize("title", PAGES)
 def test_a_phone_shows_all_choices_and_all_texts(kept: Server, browser: Browser, title: str) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(PATIENT_MS)
     page = context.new_page()
     page.goto(kept.url + PAGES[title])
     page.get_by_test_id("stMain").get_by_role("heading", name=title, exact=True).wait_for()
     is_settled(page)
     with suppress(NotInTime):
-        page.wait_for_function(f"() => !({ON_A_PHONE})().length", timeout=20_000)
+        page.wait_for_function(f"() => !({ON_A_PHONE})().length", timeout=60_000)
     unseen = page.evaluate(ON_A_PHONE)
     is_in_window = page.evaluate(FITS)
     context.close()

@@ -18,6 +18,7 @@ from websockets.typing import Origin
 
 from engine.api import peers
 from engine.api.access_token import AccessToken
+from tests.conftest import PATIENT_MS
 from tests.e2e.conftest import ROOT, Server, running
 
 pytestmark = pytest.mark.slow
@@ -157,6 +158,7 @@ def with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_the_token_opens_the_workbench_in_a_browser(with_token: Server, browser: Browser) -> None:
     token = AccessToken(with_token.home).text()
     context = browser.new_context()
+    context.set_default_timeout(PATIENT_MS)
     page = context.new_page()
     refused = page.goto(with_token.url)
     assert refused is not None and refused.status == 403

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.conftest import PATIENT_MS
 from tests.e2e.conftest import RUN, Server, has_ended, is_settled, running
 from tests.e2e.test_every_page import FITS
 from tests.e2e.test_layout_shift import MOST, NOTE_SHIFTS, settled_shifts
@@ -107,6 +108,7 @@ def asked_for(page: Page, address: str, figure: str) -> list[str]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_it_opens_without_a_jump_at_every_width(server: Server, browser: Browser, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 1000})
+    page.set_default_timeout(PATIENT_MS)
     page.add_init_script(NOTE_SHIFTS)
     page.goto(f"{server.url}/overview")
     page.get_by_role("heading", name="Traffic", exact=True).wait_for()
@@ -119,6 +121,7 @@ def test_it_opens_without_a_jump_at_every_width(server: Server, browser: Browser
 
 def test_the_tiles_of_this_machine_stand_side_by_side_where_there_is_room(server: Server, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 900, "height": 1000})
+    page.set_default_timeout(PATIENT_MS)
     page.goto(f"{server.url}/overview")
     page.get_by_role("heading", name="Traffic", exact=True).wait_for()
     is_settled(page)

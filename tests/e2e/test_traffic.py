@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.client import HTTPConnection
@@ -16,6 +15,7 @@ from engine.api.openai.server import KEY_FILE
 from tests.e2e.conftest import Server, running
 from tests.pages.app import HOSTILE
 from tests.processes import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 OpenPage = Callable[..., Page]
@@ -45,8 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         patch.setenv("LOGITBENCH_API_PORT", str(port))
         with running(home) as server:
             patch.undo()
-            while not is_ready(port):
-                time.sleep(0.1)
+            until(lambda: is_ready(port), "the API is not ready", 120)
             yield Served(server, port)
 
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from engine.models import embedded_model
 from engine.models.tokenizer import Tokenizer
 from pages.parts.live_ask import MAX_TEXT
-from tests.e2e.conftest import RUN, Server, is_settled
+from tests.e2e.conftest import RUN, Server, has_ended, is_settled
 
 OpenPage = Callable[..., Page]
 HOSTILE = '<img src=x onerror="window.hacked=1"> naïve\u202e 🐈\n\n  end'
@@ -105,9 +105,10 @@ def test_without_a_model_its_place_is_kept(lab: Page) -> None:
 
 def test_a_trial_that_is_opened_brings_its_own_text(lab: Page, tokenizer: Tokenizer) -> None:
     prompt(lab).fill("Another tale")
+    before = lab.url
     lab.get_by_role("button", name=RUN).click()
-    expect(lab.locator(".ending")).not_to_be_empty()
-    is_settled(lab)
+    expect(lab).not_to_have_url(before)
+    has_ended(lab)
     prompt(lab).fill("Not this one, which is longer")
     prompt(lab).blur()
     is_settled(lab)

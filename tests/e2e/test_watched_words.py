@@ -110,6 +110,9 @@ def test_lines_grow_while_a_trial_runs(slow: Server, open_page: OpenPage) -> Non
     page = open_page(f"{slow.url}/?watch=%23300")
     expect(page.get_by_role("button", name=RUN)).to_be_enabled()
     is_settled(page)
+    page.get_by_label("Max tokens", exact=True).fill("2000")
+    page.get_by_label("Max tokens", exact=True).press("Enter")
+    is_settled(page)
     page.get_by_role("button", name=RUN).click()
     line = rows(page).first.locator(".line-path")
     expect(line).to_have_attribute("d", re.compile("^M[0-9]+ .*L.*L"))  # three tokens at least

@@ -11,7 +11,7 @@ from tests.e2e.test_prompt_lab import OpenPage, answer, fill, is_ready, run
 pytestmark = pytest.mark.slow
 
 
-def comes(found: Locator, within_ms: float = 3_000) -> bool:
+def comes(found: Locator, within_ms: float = 5_000) -> bool:
     """Whether an element comes within some seconds."""
     try:
         found.wait_for(timeout=within_ms)
