@@ -64,6 +64,11 @@ class RayCluster:
     def kill(self, name: str) -> None:
         """Kill a node (SIGKILL); does not wait for its processes."""
         self._tell("kill", name)
+        del self.raylets[name]
+
+    def forget_killed(self) -> None:
+        """Wait until Ray lists no node that was killed: beside one that was started again, it has the same name."""
+        until(lambda: sorted(self._tell("list").split()) == sorted(self.raylets), "Ray lists a node that was killed")
 
     @contextmanager
     def another_version(self, ray: str) -> Iterator[None]:
@@ -135,6 +140,9 @@ def main() -> None:
             case ["kill", name]:
                 cluster.remove_node(nodes.pop(name), allow_graceful=False)
                 print(">", name, flush=True)
+            case ["list"]:
+                alive = [node for node in cluster.global_state.node_table() if node["Alive"]]
+                print(">", *(node["NodeName"] for node in alive if node["NodeName"] != "head"), flush=True)
             case ["version", version]:
                 gcs = usage_lib.GcsClient(address=cluster.address)
                 known = usage_lib.get_cluster_metadata(gcs)

@@ -56,6 +56,7 @@ def cluster() -> Iterator[RayCluster]:
 @pytest.fixture
 def spread_pool(cluster: RayCluster, story_model: Path) -> Iterator[Pool]:
     """A pool with a worker on each of three nodes."""
+    cluster.forget_killed()
     with Pool(story_model, cluster=cluster.address, threads=1, parallel=4, n_ctx=256) as pool:
         until(lambda: places(pool) == ["a", "b", "c"], "a node is missing", SLOW_START_S)
         yield pool
