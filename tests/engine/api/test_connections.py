@@ -1,6 +1,5 @@
 """Connections to a real uvicorn: those without a request end, those with one stay, and each kind has its quota."""
 
-import asyncio
 import random
 import socket
 import threading
@@ -8,70 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-import uvicorn
 
 from engine.api import peers
-from engine.api.connections import Quota, limit
-from engine.api.gate import Gate
+from engine.api.connections import Quota
+from tests.engine.api.served import IDLE_S, PLENTY, WITHIN_S, Served, received, request
 
 pytestmark = pytest.mark.slow
 
-IDLE_S = 2.0
-WITHIN_S = 60.0
-PLENTY = Quota(100, IDLE_S)
 HEAD = b"POST /upload HTTP/1.1\r\nHost: 127.0.0.1:8501\r\nContent-Length: 90\r\n\r\n"
 HEALTH = HEAD.replace(b"POST /upload", b"GET /_stcore/health")
-
-
-class Application:
-    """Answers at once; `/long` begins at once and ends when it is told to."""
-
-    def __init__(self) -> None:
-        self.is_over = False
-        self.num_asked = 0
-
-    async def __call__(self, scope: Any, _receive: Any, send: Any) -> None:
-        """Answer one request."""
-        self.num_asked += 1
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
-        await send({"type": "http.response.body", "body": b"be", "more_body": True})
-        while scope["path"] == "/long" and not self.is_over:
-            await asyncio.sleep(0.01)
-        await send({"type": "http.response.body", "body": b"gin"[:2]})
-
-
-class Served:
-    """A server in a thread of its own."""
-
-    def __init__(self, home: Path, ours: Quota, others: Quota, access: str) -> None:
-        self.application = Application()
-        gate = Gate(self.application, access="open", home=home, address=lambda: "")
-        self._server = uvicorn.Server(uvicorn.Config(gate, lifespan="off", log_config=None, timeout_keep_alive=3600))
-        listening = socket.create_server(("127.0.0.1", 0))
-        self.port = listening.getsockname()[1]
-
-        async def serve() -> None:
-            limit(asyncio.get_running_loop(), access=access, num_files=1 << 16, ours=ours, others=others)
-            await self._server.serve(sockets=[listening])
-
-        self._thread = threading.Thread(target=asyncio.run, args=(serve(),))
-        self._thread.start()
-
-    def connect(self, words: bytes = b"") -> socket.socket:
-        """A connection that has sent these words, if the server did not close it before."""
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=WITHIN_S)
-        with suppress(OSError):
-            client.sendall(words)
-        return client
-
-    def close(self) -> None:
-        """End every request and the server."""
-        self.application.is_over = self._server.should_exit = True
-        self._thread.join(WITHIN_S)
-        assert not self._thread.is_alive()
 
 
 @pytest.fixture
@@ -85,19 +31,6 @@ def served(tmp_path: Path) -> Iterator[Callable[..., Served]]:
             return server
 
         yield start
-
-
-def request(path: str, *more: str) -> bytes:
-    return "\r\n".join((f"GET {path} HTTP/1.1", "Host: 127.0.0.1:8501", *more, "", "")).encode()
-
-
-def received(client: socket.socket, *, until: bytes | None = None) -> bytes:
-    """What the server sends before it closes the connection, or up to some words; fails if it does neither."""
-    words = b""
-    with suppress(ConnectionError):
-        while not (until and words.endswith(until)) and (more := client.recv(4096)):
-            words += more
-    return words
 
 
 @contextmanager
