@@ -1,6 +1,6 @@
 """Prompt lab page: run a prompt, watch every token's probability while it streams, and inspect any token."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from engine.history import TrialLabel
 from engine.protocol import Capabilities
 from engine.units import counted, duration, significant
 from engine.workbench import Workbench, current
+from engine.workbench.branching import Relative
 from engine.workbench.trials import Trial, perplexity
 from pages.parts import (
     branch_actions,
@@ -214,9 +215,10 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     diff = diff_address.asked(bench, trial)
     is_chat = prompt_state.is_chat()
     is_past = trial is not None and trial.error is not None and not is_chat and prompt_state.is_edited(trial)
+    family = branches.family_of(bench, trial)
     token_strip(
         trial.id if trial and not is_past else None, key="lab_strip", k=bench.settings.shown_top_k,
-        pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial),
+        pins_last=trial is not None and trial.label == TrialLabel.STEP, branches=branches.tree(bench, trial, family),
         probable=probable_view.tree(bench, trial), beams=beams_view.trees(bench, trial),
         words=watched_words.words() if _is_from_here(trial) else None,
         change=diff_view.change(diff), on=_listeners(bench, trial),
@@ -230,7 +232,7 @@ def result(bench: Workbench, trial: Trial | None, is_running: bool) -> None:
     elif trial is not None:
         if is_chat:
             composer.answer_actions(bench, trial, MORE_TOKENS, CONTINUE_HELP)
-        _after(bench, trial)
+        _after(bench, trial, family)
         if trial.completion is not None:
             replay_view.show(bench, trial)
             diff_view.show(bench, trial, diff)
@@ -256,7 +258,7 @@ def _listeners(bench: Workbench, trial: Trial | None) -> dict[Event, Callable[[o
     }
 
 
-def _after(bench: Workbench, trial: Trial) -> None:
+def _after(bench: Workbench, trial: Trial, family: Sequence[Relative]) -> None:
     """Draw the facts of a trial that has ended, and the actions on it."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for fact in _facts(bench, trial):
@@ -267,7 +269,7 @@ def _after(bench: Workbench, trial: Trial) -> None:
             if trial.engine is None:
                 replay_view.button(bench, trial)
                 diff_view.button(trial)
-            share.popover(bench, trial)
+            share.popover(bench, trial, family)
             recent.actions(bench, trial)
         _copy(bench, trial)
 

@@ -19,7 +19,7 @@ from pages.parts.plain import visible
 from pages.parts.token_strip import Branches, BranchRow
 
 HEADS = (
-    ("label", "Branch"), ("number", "p"), ("number", "trials"), ("number extra", "tokens"),
+    ("label", "branch"), ("number", "p"), ("number", "trials"), ("number extra", "tokens"),
     ("number extra", "bits/token"),
 )  # fmt: skip
 HELP = (
@@ -61,16 +61,20 @@ class Delete(msgspec.Struct, tag_field="action", tag="delete", forbid_unknown_fi
 Action = Open | Star | Name | Delete
 
 
-def tree(bench: Workbench, trial: Trial | None) -> Branches | None:
-    """Return the tree for the strip where the trial has relatives, else None; errors are shown."""
+def family_of(bench: Workbench, trial: Trial | None) -> Sequence[Relative]:
+    """Return the family of a trial, the oldest first; empty if it cannot be read, and the reason is shown."""
     if trial is None or not trial.prompt_ids:
-        return None
+        return []
     try:
-        family = bench.branching.family(trial)
+        return bench.branching.family(trial)
     except EngineError as error:
         notice(error)
-        return None
-    if len(family) < 2:
+        return []
+
+
+def tree(bench: Workbench, trial: Trial | None, family: Sequence[Relative]) -> Branches | None:
+    """Return the tree of its family for the strip where the trial has relatives, else None."""
+    if trial is None or len(family) < 2:
         return None
     running = frozenset(one.id for one in family if one.is_running and one.id != trial.id)
     if running:

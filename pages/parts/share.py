@@ -8,7 +8,6 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.comparing.branch_tree import branches_of
-from engine.errors import EngineError
 from engine.history import TrialRecord
 from engine.history.export import family_to_json, family_to_text, to_csv, to_json, to_text
 from engine.units import counted
@@ -16,7 +15,6 @@ from engine.workbench import Workbench
 from engine.workbench.branching import Relative
 from engine.workbench.trial_records import record_of
 from engine.workbench.trials import StoredTrial, Trial, steps_of
-from pages.parts.notice import notice
 from pages.parts.strip_file import strip_html
 from pages.parts.units import size
 
@@ -65,22 +63,17 @@ FORMS = (
 )  # fmt: skip
 
 
-def popover(bench: Workbench, trial: Trial) -> None:
+def popover(bench: Workbench, trial: Trial, family: Sequence[Relative]) -> None:
     """Draw the button with the forms and their sizes below it; call with an ended trial that has a result."""
     # Drawn whether it is open or not: one that fills when it is open may reach beyond the window.
     with (
         st.popover("Share", icon=":material/ios_share:", type="tertiary", key="lab_share"),
         st.container(width=WIDTH, gap="small"),
     ):
-        _choose(bench, trial)
+        _choose(bench, trial, [one for one in family if not one.is_running])
 
 
-def _choose(bench: Workbench, trial: Trial) -> None:
-    try:
-        family = [one for one in bench.branching.family(trial) if not one.is_running] if trial.prompt_ids else []
-    except EngineError as error:
-        notice(error)
-        family = []
+def _choose(bench: Workbench, trial: Trial, family: Sequence[Relative]) -> None:
     has_all = False
     if len(family) > 1:
         scopes = "This trial", f"All {len(family):,} branches"

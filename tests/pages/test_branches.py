@@ -13,6 +13,7 @@ from engine.workbench import Workbench
 from engine.workbench.trials import Draft, Trial
 from pages.parts import branches, probable_view, prompt_state
 from pages.parts.branch_actions import _carry_out
+from tests.pages.app import open_page
 from tests.waiting import until
 
 DRAFT = Draft("Once upon a time", sampling=Sampling(seed=3), request=Request(max_tokens=8, top_k=20, stages=True))
@@ -41,6 +42,18 @@ def test_rows_tell_which_branch_is_on_the_screen_and_what_is_forced(bench: Workb
     logprob = trial.steps[0].logprob
     assert logprob is not None and first["cells"][0] == branches.share(math.exp(logprob))
     assert json.dumps([first, old, new])
+
+
+def test_a_run_of_the_page_reads_the_family_once(
+    bench: Workbench, trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.trials.branch(trial, 3, [7]).job.result(60)
+    read: list[str] = []
+    family = bench.branching.family
+    monkeypatch.setattr(bench.branching, "family", lambda of: (read.append(of.id), family(of))[1])
+    at = open_page("prompt_lab.py", "Prompt lab", trial=trial.id)
+    assert read == [trial.id]
+    assert at.segmented_control(key="lab_share_scope").options == ["This trial", "All 2 branches"]
 
 
 @pytest.mark.parametrize("p", [0.0, 1e-9, 0.00123, 0.099, 0.1, 0.5, 1.0])
