@@ -196,8 +196,8 @@ def facts(state: ModelState) -> None:
     """Draw what the connected engine supports, and what each page can do with it."""
     if state.found is None or state.engine is None:
         return
-    _table(("About the server", "What it reports"), found_facts(state.found))
-    _table(("Page", "What it can do with this engine"), page_facts(state.engine.capabilities))
+    _table(("about the server", "what it reports"), found_facts(state.found))
+    _table(("page", "what it can do with this engine"), page_facts(state.engine.capabilities))
 
 
 def _table(heads: tuple[str, str], rows: list[Fact]) -> None:

@@ -16,7 +16,7 @@ from pages.parts.notice import attempt, notice
 from pages.parts.plain import visible
 from pages.parts.token_strip import Branches, BranchRow
 
-HEADS = (("label", "Continuation"), ("number", "p"), ("number", "total p"), ("number extra", "tokens"))
+HEADS = (("label", "continuation"), ("number", "p"), ("number", "total p"), ("number extra", "tokens"))
 HELP = (
     "p: the model's probability of the branch's first token, given the text before it. total p: of the whole "
     "continuation up to the end of the branch, from the token that was chosen. Click a row to go on from it."

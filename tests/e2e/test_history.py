@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 OpenPage = Callable[..., Page]
 ROOT = Path(__file__).parents[2]
-NAME_X = 215
+NAME_X = 190
 """Where the names of runs stand in the list, which is drawn on a canvas, in pixels from its left."""
 
 ROWS = re.compile(r"^[\d,]+ rows? in ")

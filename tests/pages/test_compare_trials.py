@@ -166,8 +166,8 @@ def test_the_arms_of_all_answers_have_room_for_their_names(bench: Workbench) -> 
     plan = ComparisonPlan(prompt="Once", arms=(HOT, replace(HOT, max_tokens=5)))
     at = page(comparison=compared(bench, plan).id)
     table = at.main.dataframe[-1]
-    config = json.loads(table.proto.columns)["Variant"]
-    assert config["width"] >= 8 * max(map(len, table.value["Variant"]))
+    config = json.loads(table.proto.columns)["variant"]
+    assert config["width"] >= 8 * max(map(len, table.value["variant"]))
 
 
 @pytest.mark.slow
@@ -370,7 +370,7 @@ def test_an_archived_comparison_with_a_wrong_value_is_refused_or_shown(history: 
 
 def table_of_answers(at: AppTest) -> pd.DataFrame:
     """The table of all answers, a row for each trial."""
-    return next(frame.value for frame in at.main.dataframe if "Repeat" in frame.value)
+    return next(frame.value for frame in at.main.dataframe if "repeat" in frame.value)
 
 
 def test_a_comparison_is_one_file_without_script(bench: Workbench) -> None:

@@ -11,6 +11,7 @@ from engine.bench.analysis.entries import (
     NOTED_METRIC,
     Entry,
     Offer,
+    heading,
     in_order,
     label_of,
     marks_of,
@@ -78,7 +79,7 @@ class Comparison:
     def to_markdown(self) -> str:
         """Return the sentence, a table of settings, figures and verdicts, the common settings, and the warnings."""
         units = {name: METRICS_BY_NAME[name] for name in self.metrics}
-        head = ["entry", *map(label_of, self.differing), *(units[name].label for name in units), "verdict", "remark"]
+        head = ["entry", *map(heading, self.differing), *(units[name].label for name in units), "verdict", "remark"]
         lines = [row([escaped(name) for name in head]), row(["---"] * len(head)), *map(self._row, self.entries)]
         same = ", ".join(f"{label_of(name)} {shown(name, value)}" for name, value in self.same.items())
         notes = [f"- {escaped(warning)}" for warning in self.warnings]

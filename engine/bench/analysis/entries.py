@@ -37,6 +37,9 @@ OWN_SETTINGS = {
 }
 """Settings of an entry that are not among its configuration's, with their labels; they come first."""
 
+_NAMES = ("Logitbench",)
+"""Words that keep their capital letter in the heading of a column, besides abbreviations."""
+
 WORKLOAD = ("num_prompt", "num_generated", "depth", "users", "rate_per_s", "prompts", "num_texts", "num_words")
 """Settings of the workload: speeds at different workloads answer different questions."""
 
@@ -82,6 +85,13 @@ def label_of(name: str) -> str:
     if name in AXES_BY_NAME:
         return AXES_BY_NAME[name].label
     return OWN_SETTINGS.get(name) or name.replace("_", " ").capitalize()
+
+
+def heading(name: str) -> str:
+    """Return the label of an entry's setting as the heading of a column: in lower case, except for names."""
+    label = label_of(name)
+    first = label.split(maxsplit=1)[0]
+    return label if first in _NAMES or first[1:] != first[1:].lower() else label[:1].lower() + label[1:]
 
 
 def shown(name: str, value: Any) -> str:

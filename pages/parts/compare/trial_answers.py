@@ -10,9 +10,9 @@ from pages.parts.number_columns import formats, scaled
 
 WIDEST = 280
 HELPS = {
-    "Decode": "Tokens after the first, divided by the time since the first",
-    "First token": "First token decoded − submit: queue and prefill",
-    "Surprise": "Mean of -log2 of the model's probability over the generated tokens",
+    "decode": "Tokens after the first, divided by the time since the first",
+    "first token": "First token decoded − submit: queue and prefill",
+    "surprise": "Mean of -log2 of the model's probability over the generated tokens",
 }
 
 
@@ -23,19 +23,19 @@ def show(record: ComparisonRecord, outcomes: Mapping[str, Outcome]) -> None:
     called = labels(record.plan.arms)
     table = pd.DataFrame({
         **{f"{{{{{name}}}}}": [_value(record, answer, name) for answer in answers] for name in record.plan.variables},
-        "Variant": [called[answer.arm] for answer in answers],
-        "Repeat": [answer.repeat + 1 for answer in answers],
-        "Answer": [one.text if one else answer.error for one, answer in zip(found, answers, strict=True)],
-        "Tokens": [one.num_generated if one else None for one in found],
-        **scaled("Decode", "tok/s", [one.decode_per_s if one else None for one in found]),
-        **scaled("First token", "s", [one.ttft_s if one else None for one in found]),
-        **scaled("Surprise", "bits", [one.mean_surprise_bits if one else None for one in found]),
-        "Shared machine": [answer.is_shared for answer in answers],
-        "Seed": [one.seed if one else None for one in found],
-        "Model": [f"{one.model_name} {one.quantisation}" if one else "" for one in found],
+        "variant": [called[answer.arm] for answer in answers],
+        "repeat": [answer.repeat + 1 for answer in answers],
+        "answer": [one.text if one else answer.error for one, answer in zip(found, answers, strict=True)],
+        "tokens": [one.num_generated if one else None for one in found],
+        **scaled("decode", "tok/s", [one.decode_per_s if one else None for one in found]),
+        **scaled("first token", "s", [one.ttft_s if one else None for one in found]),
+        **scaled("surprise", "bits", [one.mean_surprise_bits if one else None for one in found]),
+        "shared machine": [answer.is_shared for answer in answers],
+        "seed": [one.seed if one else None for one in found],
+        "model": [f"{one.model_name} {one.quantisation}" if one else "" for one in found],
     })  # fmt: skip
-    config = formats(table, HELPS) | {name: st.column_config.NumberColumn(format="%d") for name in ("Tokens", "Seed")}
-    config["Variant"] = st.column_config.TextColumn(width=arm_width(called))
+    config = formats(table, HELPS) | {name: st.column_config.NumberColumn(format="%d") for name in ("tokens", "seed")}
+    config["variant"] = st.column_config.TextColumn(width=arm_width(called))
     st.dataframe(table, hide_index=True, column_config=config, alt="All answers of the comparison")
 
 

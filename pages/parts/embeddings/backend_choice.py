@@ -35,7 +35,7 @@ REFUSED = "embed_refused"
 OF_ENGINE = "The engine embeds with its own model: the one that it was added with, or name another one of it."
 ABOUT = {kind.name: kind.about for kind in KINDS}
 COLUMNS = {
-    "backend": st.column_config.TextColumn("Backend", width=110),
+    "backend": st.column_config.TextColumn("backend", width=110),
     "texts_per_s": st.column_config.NumberColumn(
         "texts/s", format="%,.1f", width=65, help="Of 10 to 250 tokens each, by one worker on all cores"
     ),
@@ -43,11 +43,11 @@ COLUMNS = {
         "× torch", format="%.2f", width=65, help="Speed over PyTorch in float32 in the same minutes"
     ),
     "worst": st.column_config.NumberColumn(
-        "Worst cosine", format="%.5f", width=90, help="Of all texts, to the vector of float32; 1: the same direction"
+        "worst cosine", format="%.5f", width=90, help="Of all texts, to the vector of float32; 1: the same direction"
     ),
-    "mean": st.column_config.NumberColumn("Mean cosine", format="%.5f", width=90, help="To the vectors of float32"),
+    "mean": st.column_config.NumberColumn("mean cosine", format="%.5f", width=90, help="To the vectors of float32"),
     "ranks": st.column_config.NumberColumn(
-        "Ranks", format="%.4f", width=65,
+        "ranks", format="%.4f", width=65,
         help="Spearman's correlation of the similarities of all pairs with those of float32; 1: the same order",
     ),
     "memory": st.column_config.NumberColumn("MB", format="%d", width=60, help="Of all its processes (PSS)"),

@@ -16,7 +16,10 @@ from pages.parts.benchmark.run_state import ASKED
 from pages.parts.labels import distinct
 from pages.parts.units import local_time
 
-MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH, LINK_WIDTH = 9, 35, 440, 150, 200
+MOST_ROWS_AUTO, ROW_HEIGHT, MOST_HEIGHT, WHEN_WIDTH = 9, 35, 440, 126
+LINK_WIDTH, LINK_EDGES, LINK_CHARACTER = 200, 34, 8
+"""Pixels of a column of links: at most, beside its texts, and for each of their characters."""
+
 OPEN = "_open"
 """Ending of the session state key of a click on a link of a table."""
 
@@ -120,9 +123,11 @@ def draw(
         if each.width
     }
     if link in table:
-        width = next((each.width for each in columns.values() if each.label == link), None)
+        most = next((each.width for each in columns.values() if each.label == link), None) or LINK_WIDTH
+        longest = max(map(len, (link, *table[link])))
         config[link] = st.column_config.ButtonColumn(
-            type="tertiary", alignment="left", width=width or LINK_WIDTH, key=key + OPEN,
+            type="tertiary", alignment="left", key=key + OPEN,
+            width=min(LINK_EDGES + LINK_CHARACTER * longest, most),
         )  # fmt: skip
     if "when" in table:
         config["when"] = st.column_config.DatetimeColumn(format="D MMM YYYY, HH:mm", pinned=True, width=WHEN_WIDTH)
@@ -182,8 +187,7 @@ def _other(name: str) -> Column:
     if name in METRICS_BY_NAME:
         metric = METRICS_BY_NAME[name]
         return Column(metric.label, metric.unit, metric.formula)
-    label = entries.label_of(name)
-    return Column(label[:1].lower() + label[1:])
+    return Column(entries.heading(name))
 
 
 def _best(row: Mapping[str, Any]) -> str:

@@ -23,9 +23,9 @@ from pages.parts.token_strip import Branches, BranchRow, RowToken
 PRUNED = "pruned"
 MOST_PRUNED = 100
 SEQUENCE_HEADS = (
-    ("label", "Sequence"), ("number", "score"), ("number", "logprob, nats"), ("number", "tokens"),
+    ("label", "sequence"), ("number", "score"), ("number", "logprob, nats"), ("number", "tokens"),
 )  # fmt: skip
-TREE_HEADS = (("label", "Beam"), ("number", "p"), ("number", "logprob, nats"), ("number", "tokens"))
+TREE_HEADS = (("label", "beam"), ("number", "p"), ("number", "logprob, nats"), ("number", "tokens"))
 SEQUENCE_HELP = (
     "logprob: of all tokens together. score: logprob / tokens ** length_penalty. Click a sequence to open it as a "
     "branch of this trial."
