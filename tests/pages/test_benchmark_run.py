@@ -1,5 +1,6 @@
 """The Benchmark page of a run: its sentence, figures, table and charts, and what can be done with it."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -247,8 +248,19 @@ def test_cells_are_judged_by_another_metric_against_another_cell(manager: Script
     at.selectbox(key=f"run_baseline_{run.id}").set_value(5).run()
     assert not at.exception
     table = at.main.dataframe[0].value
-    assert table["verdict"][5] == "baseline"
+    assert table["verdict"][5].tolist() == ["baseline"]
     assert any(column.startswith("first token") for column in table.columns)
+
+
+def test_the_badges_of_verdicts_have_colours_that_follow_the_theme(manager: ScriptedManager, plan: Plan) -> None:
+    run = make_run(plan)
+    (shown,) = [one for one in opened(manager, run).main.dataframe if "verdict" in one.value]
+    assert not shown.proto.arrow_data.HasField("styler")
+    config = json.loads(shown.proto.columns)["verdict"]["type_config"]
+    kinds = {option["value"]: option["color"] for option in config["options"]}
+    assert config["type"] == "multiselect" and kinds
+    for text in (text for texts in shown.value["verdict"] for text in texts):
+        assert kinds.get(text) == {"↑": "green", "↓": "orange"}.get(text[0])
 
 
 def test_the_table_has_verdicts_in_words_intervals_and_reasons(plan: Plan) -> None:

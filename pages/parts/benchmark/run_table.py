@@ -1,4 +1,4 @@
-"""Table of a run's configurations: medians with intervals, and verdicts as an arrow and a coloured word."""
+"""Table of a run's configurations: medians with intervals, and verdicts as an arrow and a word on a coloured badge."""
 
 import math
 from dataclasses import replace
@@ -12,6 +12,7 @@ from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from pages.parts import address, number_columns
 from pages.parts.benchmark import verdict_columns
+from pages.parts.benchmark.verdict_columns import Judged
 
 GROUPS = {
     "Speed": (
@@ -78,13 +79,15 @@ def show(summary: Summary, run_id: str) -> int | None:
         ):
             summary = replace(summary, cells=tuple(tried))
     table = frame(summary, group)
-    shown = table.style.apply(_colours(summary), subset=["verdict"]) if "verdict" in table else table
+    verdicts = Judged([cell.verdict for cell in summary.cells], METRICS_BY_NAME[summary.main_metric])
+    judged = {"verdict": verdicts} if "verdict" in table else {}
     height: int | Literal["auto"] = (
         "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
     )
     event = st.dataframe(
-        shown, hide_index=True, height=height, key=f"{TABLE}_{run_id}", on_select="rerun", selection_mode="single-row",
-        column_config=verdict_columns.config(table, "configuration"), alt="Configurations of the run",
+        verdict_columns.drawn(table, judged), hide_index=True, height=height, key=f"{TABLE}_{run_id}",
+        on_select="rerun", selection_mode="single-row", alt="Configurations of the run",
+        column_config=verdict_columns.config(table, "configuration", judged),
     )  # fmt: skip
     rows = event.selection.rows
     return summary.cells[rows[0]].number if rows and rows[0] < len(summary.cells) else None
@@ -114,12 +117,6 @@ def verdict_of(cell: CellSummary, summary: Summary) -> str:
     if cell.verdict is None:
         return "baseline" if cell.number in summary.baselines else ""
     return verdict_columns.words(cell.verdict, METRICS_BY_NAME[summary.main_metric])
-
-
-def _colours(summary: Summary) -> Any:
-    """Return a function that styles the verdict column."""
-    found = verdict_columns.styles([cell.verdict for cell in summary.cells], METRICS_BY_NAME[summary.main_metric])
-    return lambda _column: found
 
 
 def _has_own(group: str, summary: Summary) -> bool:

@@ -1,8 +1,8 @@
-"""Table columns of metrics: medians with their intervals, and verdicts as an arrow and a coloured word."""
+"""Table columns of metrics: medians with their intervals, and verdicts as an arrow and a word on a coloured badge."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -15,12 +15,22 @@ from pages.parts import number_columns
 from pages.parts.plain import plain
 
 Kind = Literal["good", "bad", "same", "open"]
-COLOURS: dict[str, dict[Kind, str]] = {
-    "light": {"good": "#1A7F37", "bad": "#9A6700"},
-    "dark": {"good": "#3FB950", "bad": "#D29922"},
-}
+SHADES: Mapping[Kind, str] = {"good": "green", "bad": "orange"}
+"""Names of colours of the theme, which the browser fills in."""
+
 ARROWS: dict[Kind, str] = {"good": "↑", "bad": "↓", "same": "=", "open": "?"}
 FORMULAS = {metric.label: metric.formula for metric in METRICS_BY_NAME.values()}
+
+
+class Judged(NamedTuple):
+    """Verdicts on the rows of a table, None for a row without one, in the metric that they judge.
+
+    help: what they were judged against, where that is not the baseline.
+    """
+
+    verdicts: Sequence[Verdict | None]
+    metric: Metric
+    help: str | None = None
 
 
 def kind_of(verdict: Verdict, metric: Metric) -> Kind:
@@ -44,16 +54,9 @@ def words(verdict: Verdict, metric: Metric) -> str:
 
 def coloured(verdict: Verdict, metric: Metric) -> str:
     """Return a verdict as `words`, as Markdown in the colour of its kind."""
-    shade = {"good": "green", "bad": "orange"}.get(kind_of(verdict, metric))
+    shade = SHADES.get(kind_of(verdict, metric))
     told = plain(words(verdict, metric))
     return f":{shade}[{told}]" if shade else told
-
-
-def styles(verdicts: Sequence[Verdict | None], metric: Metric) -> list[str]:
-    """Return the style of each verdict's field, in the colours of the browser's current theme."""
-    shades = COLOURS[st.context.theme.type or "light"]
-    kinds = [kind_of(verdict, metric) if verdict else None for verdict in verdicts]
-    return [f"color: {shades[kind]}" if kind in shades else "" for kind in kinds]
 
 
 def measured(metric: Metric, intervals: Sequence[Interval | None]) -> dict[str, list[Any]]:
@@ -65,9 +68,24 @@ def measured(metric: Metric, intervals: Sequence[Interval | None]) -> dict[str, 
     return columns
 
 
-def config(table: pd.DataFrame, pinned: str) -> dict[str, Any]:
-    """Return the column configuration, with each metric's formula in its heading's help; `pinned` is always visible."""
-    return {pinned: st.column_config.TextColumn(pinned=True), **number_columns.formats(table, FORMULAS)}
+def drawn(table: pd.DataFrame, judged: Iterable[str]) -> pd.DataFrame:
+    """Return a table in which the words of these columns are badges, as Streamlit takes them: lists of texts."""
+    return table.assign(**{name: [[text] if text else [] for text in table[name]] for name in judged})
+
+
+def config(table: pd.DataFrame, pinned: str, judged: Mapping[str, Judged]) -> dict[str, Any]:
+    """Return the column configuration, with each metric's formula in its heading's help; `pinned` is always visible.
+
+    judged: the columns of verdicts in words, whose badges have the colours of `SHADES`.
+    """
+    badges = {name: _badges(of) for name, of in judged.items()}
+    return {pinned: st.column_config.TextColumn(pinned=True), **number_columns.formats(table, FORMULAS), **badges}
+
+
+def _badges(of: Judged) -> Any:
+    kinds = {words(verdict, of.metric): kind_of(verdict, of.metric) for verdict in of.verdicts if verdict}
+    shades = {text: SHADES[kind] for text, kind in kinds.items() if kind in SHADES}
+    return st.column_config.MultiselectColumn(options=list(shades), color=list(shades.values()) or None, help=of.help)
 
 
 def _bounds(interval: Interval | None, unit: str, values: Sequence[float]) -> str:

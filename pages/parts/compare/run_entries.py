@@ -7,18 +7,20 @@ import pandas as pd
 import streamlit as st
 
 from engine.bench.analysis.comparison import Comparison
-from engine.bench.analysis.entries import Entry, label_of, shown
+from engine.bench.analysis.entries import Entry, heading, label_of, shown
 from engine.samples import METRICS_BY_NAME
 from engine.stats import Verdict
 from pages.parts import address
 from pages.parts.benchmark import verdict_columns
 from pages.parts.benchmark.run_facts import facts
 from pages.parts.benchmark.run_table import GROUPS, MOST_ROWS_AUTO, MOST_ROWS_SHOWN, ROW_HEIGHT
+from pages.parts.benchmark.verdict_columns import Judged
 from pages.parts.compare import run_pen
 from pages.parts.labels import distinct
 
 GROUP, TABLE, NAME = "compare_group", "compare_table", "configuration"
-BASELINE, SAME = "baseline", "same in baseline's run"
+BASELINE, SAME = "baseline", "same configuration, verdict"
+SAME_HELP = "Against the same configuration in the run of the baseline"
 
 
 def show(comparison: Comparison) -> Entry | None:
@@ -35,15 +37,19 @@ def show(comparison: Comparison) -> Entry | None:
         )
     metrics = metrics_of(comparison, group)
     table = frame(comparison, metrics)
-    shades = {_heading(comparison, name): _styles(comparison, name) for name in _judged(comparison, metrics)}
-    styled = table.style.apply(lambda column: shades[column.name], subset=list(shades)) if shades else table
+    judged = {
+        _heading(comparison, name): Judged(_verdicts(comparison, name), METRICS_BY_NAME[name])
+        for name in _judged(comparison, metrics)
+    }
+    if SAME in table:
+        judged[SAME] = Judged(_between(comparison), METRICS_BY_NAME[comparison.main_metric], SAME_HELP)
     height: int | Literal["auto"] = (
         "auto" if len(table) <= MOST_ROWS_AUTO else ROW_HEIGHT * (min(len(table), MOST_ROWS_SHOWN) + 1) + 3
     )
     event = st.dataframe(
-        styled, hide_index=True, height=height, key=key_of_table(comparison.entries), on_select="rerun",
-        selection_mode="single-row", column_config=verdict_columns.config(table, NAME),
-        alt="Configurations side by side",
+        verdict_columns.drawn(table, judged), hide_index=True, height=height, key=key_of_table(comparison.entries),
+        on_select="rerun", selection_mode="single-row", alt="Configurations side by side",
+        column_config=verdict_columns.config(table, NAME, judged),
     )  # fmt: skip
     rows = event.selection.rows
     return comparison.entries[rows[0]] if rows and rows[0] < len(comparison.entries) else None
@@ -68,11 +74,12 @@ def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
     if comparison.main_metric in judged:
         table[_heading(comparison, comparison.main_metric)] = _words(comparison, comparison.main_metric)
     if comparison.run_to_run:
-        table[SAME] = _between(comparison)
+        metric = METRICS_BY_NAME[comparison.main_metric]
+        table[SAME] = [verdict_columns.words(one, metric) if one else "" for one in _between(comparison)]
     if any(entry.marks for entry in entries):
         table["remarks"] = [", ".join(entry.marks) for entry in entries]
     for name in comparison.differing:
-        table[label_of(name)] = _setting(entries, name)
+        table[heading(name)] = _setting(entries, name)
     for name in metrics:
         table |= verdict_columns.measured(METRICS_BY_NAME[name], [entry.cell.metrics.get(name) for entry in entries])
         if name in judged and name != comparison.main_metric:
@@ -128,12 +135,6 @@ def _words(comparison: Comparison, name: str) -> list[str]:
     ]
 
 
-def _between(comparison: Comparison) -> list[str]:
-    """Return the verdict of each entry against the same configuration of the baseline's run; empty without one."""
-    metric = METRICS_BY_NAME[comparison.main_metric]
-    found = [comparison.run_to_run.get(entry.key) for entry in comparison.entries]
-    return [verdict_columns.words(verdict, metric) if verdict else "" for verdict in found]
-
-
-def _styles(comparison: Comparison, name: str) -> list[str]:
-    return verdict_columns.styles(_verdicts(comparison, name), METRICS_BY_NAME[name])
+def _between(comparison: Comparison) -> list[Verdict | None]:
+    """Return the verdict of each entry against the same configuration of the baseline's run; None without one."""
+    return [comparison.run_to_run.get(entry.key) for entry in comparison.entries]
