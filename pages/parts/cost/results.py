@@ -5,14 +5,13 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import streamlit as st
 
 from engine.cost import PROVENANCES, Estimate, Provenance, Way
 from engine.cost.estimate import HOUR_S
 from engine.stats import Interval
-from engine.units import between
+from engine.units import NOT_MEASURED, between, time_taken
 from engine.workbench import Workbench
 from pages.parts import card_measurement, number_columns
 from pages.parts.benchmark.charts import draw
@@ -23,7 +22,7 @@ from pages.parts.plain import plain
 MOST_NAMED = 6
 OTHERWISE: dict[Way, str] = {"notes": "With one rate for all tokens", "apart": "With a separate prompt rate"}
 TIME = ", time"
-"""Ending of the headings of times."""
+"""Ending of the headings of times, whose values are seconds."""
 
 SPEEDS = {"tokens": "generation", "output": "generation", "prompt": "prefill"}
 PER_DOLLAR, NOTED, HOURLY = "ktokens per $", "ktokens per $, noted", "$ per hour"
@@ -135,19 +134,23 @@ def _listed(texts: Iterable[str], separator: str) -> str:
 
 
 def table(found: Reckoned) -> None:
-    """Draw the table of every configuration considered with both ways of counting side by side."""
+    """Draw the table of every configuration considered with both ways of counting side by side.
+
+    Times are sorted as numbers, and shown in the words that the sentence and the charts have.
+    """
     shown = frame(found)
+    times = [name for name in shown if name.endswith(TIME)]
     formats = {
-        **number_columns.formats(shown, HELPS),
-        **{name: st.column_config.NumberColumn(format="localized") for name in shown if name.endswith(TIME)},
+        **number_columns.formats(shown.drop(columns=times), HELPS),
         **{name: st.column_config.NumberColumn(format=_money(shown[name])) for name in shown if name.endswith(", $")},
         **{name: st.column_config.NumberColumn(format="%,.1f", help=HELPS[PER_DOLLAR]) for name in (PER_DOLLAR, NOTED)},
         HOURLY: st.column_config.NumberColumn(format="$%,.4f"),
         "machine": st.column_config.TextColumn(pinned=True),
         "configuration": st.column_config.TextColumn(width="medium"),
     }
+    in_words = shown.style.format(na_rep=NOT_MEASURED).format(time_taken, subset=times, na_rep=NOT_MEASURED)
     st.dataframe(
-        shown, hide_index=True, column_config=formats, key="cost_table", placeholder="–",
+        in_words, hide_index=True, column_config=formats, key="cost_table", placeholder=NOT_MEASURED,
         alt="Time and cost of the job",
     )  # fmt: skip
 
@@ -160,7 +163,7 @@ def frame(found: Reckoned) -> pd.DataFrame:
         "configuration": [one.rate.label for one in shown],
     }
     for way, estimates in found.estimates.items():
-        columns[charts.WAYS[way] + TIME] = _times(one.hours.value for one in estimates)
+        columns[charts.WAYS[way] + TIME] = [one.hours.value * HOUR_S for one in estimates]
         columns[f"{charts.WAYS[way]}, from – to"] = [_span(one.hours) for one in estimates]
         columns[f"{charts.WAYS[way]}, $"] = [one.dollars.value for one in estimates]
     columns |= {
@@ -179,13 +182,6 @@ def frame(found: Reckoned) -> pd.DataFrame:
 
 def _bounds(interval: Interval, unit: str) -> str | None:
     return between(interval.low, interval.high, unit, interval.value) or None
-
-
-def _times(hours: Iterable[float]) -> pd.Series:
-    """Return times for a column; in whole seconds, as the usual nanoseconds reach only 292 years."""
-    unknown = np.timedelta64("NaT", "s")
-    seconds = [np.timedelta64(round(one * HOUR_S), "s") if math.isfinite(one) else unknown for one in hours]
-    return pd.Series(seconds, dtype="timedelta64[s]")
 
 
 def _span(hours: Interval) -> str | None:
