@@ -52,6 +52,7 @@ class Runs:
 
     def __init__(self, file: DatabaseWriter) -> None:
         self._file = file
+        self._found: dict[tuple[object, ...], tuple[int, tuple[RunSummary, ...]]] = {}
 
     # A run while it is measured
 
@@ -223,7 +224,13 @@ class Runs:
             return fetch(cursor.execute(query, list(values)))
 
     def _summaries(self, query: str, *values: object) -> list[RunSummary]:
-        return [run_columns.summary_of(row) for row in self._fetch(query, *values)]
+        """Return the runs that a query finds; they are kept until the next write, as a page asks each time it runs."""
+        version = self._file.version  # before the query: a write during it makes what is found outdated
+        kept = self._found.get((query, *values))
+        if kept is None or kept[0] != version or self._file.is_closing:
+            kept = version, tuple(run_columns.summary_of(row) for row in self._fetch(query, *values))
+            self._found[query, *values] = kept
+        return list(kept[1])
 
     def _update(self, run_id: str, values: Mapping[str, Any]) -> None:
         def update(cursor: Cursor) -> None:

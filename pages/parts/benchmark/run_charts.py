@@ -1,7 +1,7 @@
 """Charts of a run behind tabs, the one that answers its question first."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 
 import plotly.graph_objects as go
@@ -20,14 +20,17 @@ from pages.parts import address
 from pages.parts.benchmark import answer_charts, answers, charts, embedding_view, quantisation_chart
 
 CHART, ALL, BY_TIME = "run_chart", "All configurations", "Samples by time"
-LARGE = 460
-"""Least height of a chart in pixels."""
+LARGE, KEPT = 460, 32
+"""Least height of a chart in pixels, and number of charts that are kept."""
 
 Make = Callable[[], go.Figure]
 
 
-def show(run: RunRecord, summary: Summary, metric: str) -> None:
-    """Draw one chart in large, chosen by tabs whose first one answers the question; only the open chart is made."""
+def show(run: RunRecord, summary: Summary, metric: str, state: Hashable) -> None:
+    """Draw one chart in large, chosen by tabs whose first one answers the question; only the open chart is made.
+
+    state: what `summary` was made from; the same chart of the same state is made once.
+    """
     found = available(run, summary, metric)
     if not found:
         return
@@ -36,9 +39,16 @@ def show(run: RunRecord, summary: Summary, metric: str) -> None:
     for name, tab in zip(found, st.tabs(list(found), **opened), strict=True):
         if tab.open:
             with tab:
-                figure = found[name]()
-                figure.update_layout(height=max(LARGE, figure.layout.height))
-                charts.draw(figure, f"run_chart_{name}")
+                wanted = answers.objective_of(run) if run.question == "users" else None
+                charts.draw(_figure((state, metric, name, wanted), found[name]), f"run_chart_{name}")
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False)
+def _figure(key: tuple[object, ...], _make: Make) -> go.Figure:
+    """Return the chart of a key, which nothing changes afterwards: to make one takes longer than the rest of a page."""
+    figure = _make()
+    figure.update_layout(height=max(LARGE, figure.layout.height))
+    return figure
 
 
 def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:

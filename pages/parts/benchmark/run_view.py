@@ -46,7 +46,7 @@ def show(bench: Workbench, run: RunRecord, edit: run_actions.Edit) -> None:
     _as_good(run, summary)
     on_nodes.beside(bench, run, summary.main_metric)
     run_actions.show(bench, run, summary, advice, edit)
-    run_charts.show(run, summary, summary.main_metric)
+    run_charts.show(run, summary, summary.main_metric, (state, metric, baseline))
     noise = scatter_of(run.samples, summary.main_metric)
     _noise(summary, noise)
     _terms(run, summary, noise)
