@@ -21,7 +21,7 @@ from pages.parts.plain import plain
 from pages.parts.prompt_lab import diff_address
 from pages.parts.token_strip import Change, ChangeRow
 
-LISTED = 50
+LISTED, FIGURE_WIDTH = 50, 200
 HELP = "Computes the tokens of this trial by another file, quantisation or KV type, and shows what that changes"
 KL_HELP = (
     "Kullback–Leibler divergence of the other model from the trial's own at each token, over the whole vocabulary, "
@@ -120,13 +120,18 @@ def figures(found: Diffed) -> None:
     """Draw the sentence, the figures of both models, and what each of them is."""
     diff = found.diff
     st.subheader(plain(diff.sentence), anchor=False)
-    with st.container(horizontal=True, gap="large"):
-        st.metric("KL per token", f"{told_kl(diff.kl_mean)} nats", help=KL_HELP, width="content")
-        st.metric("Largest change", f"{significant(diff.change_max)} nats", help=CHANGE_HELP, width="content")
-        flip = "none" if diff.first_flip is None else f"token {diff.first_flip + 1:,}"
-        st.metric("First greedy flip", flip, help=FLIP_HELP, width="content")
-        both = f"{significant(diff.perplexity, 3)} → {significant(diff.other_perplexity, 3)}"
-        st.metric("Perplexity, own → other", both, help=PERPLEXITY_HELP, width="content")
+    flip = "none" if diff.first_flip is None else f"token {diff.first_flip + 1:,}"
+    both = f"{significant(diff.perplexity, 3)} → {significant(diff.other_perplexity, 3)}"
+    shown = (
+        ("KL per token", f"{told_kl(diff.kl_mean)} nats", KL_HELP),
+        ("Largest change", f"{significant(diff.change_max)} nats", CHANGE_HELP),
+        ("First greedy flip", flip, FLIP_HELP),
+        ("Perplexity, own → other", both, PERPLEXITY_HELP),
+    )
+    grid = st.grid(len(shown), min_column_width=FIGURE_WIDTH, gap="small")
+    for label, value, told in shown:
+        with grid.cell():
+            st.metric(label, value, help=told)
     moved = (
         "" if found.moved is None else
         f" Scored again in one pass, the recorded log-probabilities change by up to {significant(found.moved)} nats."
