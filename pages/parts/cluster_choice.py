@@ -12,12 +12,13 @@ from engine.protocol import NodeInfo, SpreadEngine
 from engine.specs import PoolSpec
 from engine.units import counted
 from engine.workbench import Workbench
-from pages.parts import task_progress
+from pages.parts import number_columns, task_progress
 from pages.parts.labels import told_of
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
+ABOUT = "Runs the model in worker processes on the nodes of a Ray cluster, which may be other machines."
 ADDRESS_HELP = "HOST:PORT, as `ray start --head` prints it, or auto for the cluster of this machine"
 MIXED_HELP = (
     "Otherwise nodes are refused whose Logitbench or libraries (llama.cpp, or torch, transformers and tokenizers for "
@@ -57,6 +58,7 @@ def _ask(bench: Workbench, now: ClusterSpec | None) -> None:
     elif task is not None and task.error is not None and not task.is_stopped:
         notice(told_of(task.error, FIELDS))
     before = task.address if task is not None else now.address if now else "auto"
+    st.caption(ABOUT)
     with st.form("cluster_form", border=False):
         st.text_input("Address", value=before, key=ADDRESS, help=ADDRESS_HELP)
         st.form_submit_button("Connect", key="cluster_connect", on_click=_connect, args=(bench,))
@@ -137,21 +139,18 @@ def inputs(prefix: str, nodes: Sequence[NodeInfo], counts: Mapping[str, int]) ->
 
 def _table(nodes: Sequence[NodeInfo], *, is_used: bool) -> None:
     """Draw the nodes: what each has, its build of llama.cpp and, where the model runs there, its workers."""
-    rows = [
-        {
-            "node": node.name,
-            "cores": node.cores,
-            "memory": size(node.memory_bytes),
-            "free": size(node.free_bytes),
-            "llama.cpp": build(node.llama),
-            **({"workers": node.num_workers} if is_used else {}),
-            "processor": node.cpu,
-        }
-        for node in nodes
-    ]
+    memory = {"memory": [node.memory_bytes for node in nodes], "free": [node.free_bytes for node in nodes]}
+    table = {
+        "node": [node.name for node in nodes],
+        "cores": [node.cores for node in nodes],
+        **number_columns.alike("B", memory),
+        "llama.cpp": [build(node.llama) for node in nodes],
+        **({"workers": [node.num_workers for node in nodes]} if is_used else {}),
+        "processor": [node.cpu for node in nodes],
+    }
     st.dataframe(
-        rows, hide_index=True, height="content", alt="Nodes of the cluster",
-        column_config={"processor": st.column_config.TextColumn(width="medium")},
+        table, hide_index=True, height="content", alt="Nodes of the cluster",
+        column_config=number_columns.formats(table, {}) | {"processor": st.column_config.TextColumn(width="medium")},
     )  # fmt: skip
 
 
@@ -170,7 +169,7 @@ def change(bench: Workbench, engine: SpreadEngine) -> None:
         notice(task.error)
     now = {node.name: node.num_workers for node in nodes}
     counts = inputs("workers", [node for node in nodes if not node.reason], now)
-    if st.button("Change", key="workers_change", disabled=all(now[name] == counts[name] for name in counts)):
+    if st.button("Change workers", key="workers_change", disabled=all(now[name] == counts[name] for name in counts)):
         try:
             bench.clusters.change(engine, counts)
         except EngineError as error:

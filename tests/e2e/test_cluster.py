@@ -148,7 +148,7 @@ def test_a_cluster_is_joined_run_on_and_given_other_workers(
     on_b = dialog.get_by_role("spinbutton", name="Workers on b")
     on_b.fill("0")
     on_b.press("Enter")
-    dialog.get_by_role("button", name="Change", exact=True).click()
+    dialog.get_by_role("button", name="Change workers").click()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(page.get_by_text("1 worker on 1 node")).to_be_visible()
