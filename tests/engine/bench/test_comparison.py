@@ -254,7 +254,7 @@ def test_the_table_shows_hostile_names_as_they_are() -> None:
     assert not re.search(r"(?<!\\)<img", text)
     assert r"\<img src=x\> \| \*b\* \# c · parallel 1" in text
     lines = text.splitlines()
-    assert lines[2].startswith("| entry | Machine | total speed | ")
+    assert lines[2].startswith("| entry | machine | total speed | ")
     assert "| baseline |" in lines[4]
     assert lines[5].endswith("| other machine |")
     assert any(line.startswith("Same for all: Model story-Q8\\_0, ") for line in lines)
