@@ -10,6 +10,7 @@ from engine.errors import ConfigError
 from engine.history import TrialLabel
 from engine.specs import Request, Sampling
 from engine.workbench import Workbench
+from engine.workbench.branching import Relative
 from engine.workbench.trials import Draft, Trial
 from pages.parts import branches, probable_view, prompt_state
 from pages.parts.branch_actions import _carry_out
@@ -50,7 +51,12 @@ def test_a_run_of_the_page_reads_the_family_once(
     bench.trials.branch(trial, 3, [7]).job.result(60)
     read: list[str] = []
     family = bench.branching.family
-    monkeypatch.setattr(bench.branching, "family", lambda of: (read.append(of.id), family(of))[1])
+
+    def noting(of: Trial) -> list[Relative]:
+        read.append(of.id)
+        return family(of)
+
+    monkeypatch.setattr(bench.branching, "family", noting)
     at = open_page("prompt_lab.py", "Prompt lab", trial=trial.id)
     assert read == [trial.id]
     assert at.segmented_control(key="lab_share_scope").options == ["This trial", "All 2 branches"]
