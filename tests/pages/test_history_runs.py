@@ -51,6 +51,10 @@ def test_columns_that_differ_are_shown_and_all_on_request(runs: list[RunRecord])
     assert list(table(page(**address(at)))) == list(table(at))
 
 
+def test_layouts_are_written_as_on_other_pages(runs: list[RunRecord]) -> None:
+    assert set(table(page(rows="cells"))["layout"]) == {"1 × 1", "1 × 2"}
+
+
 def test_the_filter_is_in_the_address(runs: list[RunRecord], history: History) -> None:
     history.marks.tag("run", [runs[0].id], add=["night", "x"])
     history.marks.tag("run", [runs[1].id], add=["x"])

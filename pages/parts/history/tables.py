@@ -212,6 +212,8 @@ def _shown(name: str, value: Any) -> Any:
         return value.strip()
     if name in ("title", "name"):
         return value or EMPTY
+    if name == "layout" and value:
+        return entries.shown(name, value)
     if name == "text":
         return value.replace(" ", "␣").replace("\n", "↵")
     if isinstance(value, list | tuple):
