@@ -1,6 +1,6 @@
 """Marks that people put on runs, trials and comparisons: star, archive, note and tags."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, get_args
 
 from engine.errors import ConfigError
@@ -50,11 +50,7 @@ class Marks:
 
         def change(cursor: Cursor) -> None:
             for id in chosen:
-                row = cursor.execute("SELECT tags FROM marks WHERE kind = ? AND id = ?", [kind, id]).fetchone()
-                tags = sorted({*(row[0] if row else ()), *added} - removed)
-                if len(tags) > MOST_TAGS:
-                    raise ConfigError(f"tags: this {kind} would have {len(tags)}; up to {MOST_TAGS} are allowed")
-                _upsert(cursor, kind, [id], "tags", tags)
+                retag(cursor, kind, id, added, removed)
 
         self._write(change)
 
@@ -77,6 +73,17 @@ class Marks:
 
     def _write(self, change: Callable[[Cursor], None]) -> None:
         self._file.write(change).result()
+
+
+def retag(cursor: Cursor, kind: Kind, id: str, added: Collection[str], removed: Collection[str] = frozenset()) -> None:
+    """Add checked tags to those of an entry, and remove others. Raises ConfigError where it would have more than 50."""
+    rows = cursor.execute("SELECT tags FROM marks WHERE kind = ? AND id = ?", [kind, id]).fetchall()
+    before = [tag for (tags,) in rows for tag in tags]
+    tags = sorted({*before, *added}.difference(removed))
+    if len(tags) > MOST_TAGS:
+        raise ConfigError(f"tags: this {kind} would have {len(tags)}; up to {MOST_TAGS} are allowed")
+    if tags != before:
+        _upsert(cursor, kind, [id], "tags", tags)
 
 
 def purge(cursor: Cursor, kind: Kind) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.comparing.beams import Beams
+from engine.errors import ConfigError
 from engine.files import scratch_folder
 from engine.history import columns, run_columns
 from engine.history.archives.arriving_rows import Arriving
@@ -39,6 +40,7 @@ from engine.history.archives.staging import Staging, StagingWriter
 from engine.history.archives.taken_ids import new_ids
 from engine.history.beam_part import check_beams
 from engine.history.database_writer import Cursor, insert_rows
+from engine.history.marks import retag
 from engine.history.run_file import RunPart, checked_samples
 from engine.history.step_checks import STEP_COLUMNS, checked_steps
 from engine.history.store import History
@@ -119,15 +121,17 @@ def take_in_staged(
 ) -> Imported:
     """Import the entries of a staging folder that this history lacks, as `import_archive` does.
 
-    is_from_here: measured runs were measured on this machine. keeps_both: a trial whose id belongs to a trial with
-    other content is imported under a new id, which its children have as parent.
+    is_from_here: measured runs were measured on this machine, and tags are added to those that entries here have.
+    keeps_both: a trial whose id belongs to a trial with other content is imported under a new id, which its children
+    have as parent.
     """
 
     def take_in(cursor: Cursor) -> Imported:
         with telling(name):
             staging = Staging(folder)
             changed = new_ids(cursor, staging) if keeps_both else {}
-            return _Intake(cursor, staging, "measured" if is_from_here else name, on_progress, changed).take_in()
+            origin = "measured" if is_from_here else name
+            return _Intake(cursor, staging, origin, on_progress, changed, adds_tags=is_from_here).take_in()
 
     return history.file.write(take_in).result()
 
@@ -142,8 +146,11 @@ class _Intake:
         origin: str,
         on_progress: Callable[[float], object],
         new_ids: dict[str, str],
+        *,
+        adds_tags: bool,
     ) -> None:
         self._cursor, self._staging, self._origin, self._on_progress = cursor, staging, origin, on_progress
+        self._adds_tags = adds_tags
         self._new_ids = new_ids  # of trials, by the id that they arrive with
         self._sizes: dict[str, int] = {}  # number of tokens of each tokenizer, by hash
         self._new: dict[str, dict[str, int | None]] = {"runs": {}, "trials": {}}  # ids; of trials with this size
@@ -157,9 +164,7 @@ class _Intake:
         self._trials()
         self._samples()
         self._steps()
-        for marks in self._staging.pieces(MARKS, Mark, IDS_AT_ONCE):
-            rows = map(msgspec.structs.asdict, marks)
-            self._keep_unless_there("marks", ({**row, "tags": list(row["tags"])} for row in rows))
+        self._marks()
         for plans in self._staging.pieces(COMPARISONS, StagedComparison, IDS_AT_ONCE):
             self._keep_unless_there("comparisons", map(msgspec.structs.asdict, plans))
         self._check()
@@ -211,6 +216,16 @@ class _Intake:
             self._beams[id] = trial.beams, size
         changed = {"id": id, "mean_surprise_bits": part.mean_surprise_bits}
         return {**row, **changed, "tokenizer": part.tokenizer}
+
+    def _marks(self) -> None:
+        for marks in self._staging.pieces(MARKS, Mark, IDS_AT_ONCE):
+            rows = map(msgspec.structs.asdict, marks)
+            self._keep_unless_there("marks", ({**row, "tags": sorted({*row["tags"]})} for row in rows))
+            for mark in marks if self._adds_tags else ():
+                try:
+                    retag(self._cursor, mark.kind, str(mark.id), mark.tags)
+                except ConfigError as error:
+                    raise ValueError(str(error)) from error
 
     # tables
 

@@ -8,7 +8,9 @@ import pytest
 
 from engine.errors import HistoryError
 from engine.history import History, Inbox, refusals, write_inbox
+from engine.history.filters import Filter
 from engine.history.inbox import TAGS
+from engine.history.marks import MOST_TAGS
 from tests.engine.history.run_maker import assert_same_run, make_run
 from tests.engine.history.test_comparisons import made as made_comparison
 from tests.engine.history.trial_maker import NASTY, make_trial, uuid7
@@ -34,6 +36,27 @@ def test_the_tags_of_a_run_are_handed_over_with_it(history: History, inbox: Path
     assert list(inbox.iterdir()) == []
     assert history.marks.tags_of("run", run.id) == ["2026-11-28 09:30:05 nodes", "b"]
     assert history.marks.tags_of("run", other.id) == []
+
+
+def test_the_tags_of_a_run_are_added_to_its_marks(history: History, inbox: Path) -> None:
+    run = make_run(2)
+    history.runs.put(run)
+    history.marks.star("run", [run.id], True)
+    history.marks.tag("run", [run.id], add=["mine", "b"])
+    write_inbox(inbox, run, run_tags=["2026-11-28 09:30:05 nodes", "b"])
+    assert Inbox(inbox).take(history) == [run.id] and list(inbox.iterdir()) == []
+    assert history.marks.tags_of("run", run.id) == ["2026-11-28 09:30:05 nodes", "b", "mine"]
+    assert [row["is_starred"] for row in history.find.runs(Filter(tags=("mine",))).rows] == [True]
+
+
+def test_a_run_whose_tags_would_be_too_many_is_set_aside_with_them(history: History, inbox: Path) -> None:
+    run = make_run(2)
+    history.runs.put(run)
+    history.marks.tag("run", [run.id], add=[f"mine {number}" for number in range(MOST_TAGS)])
+    path = write_inbox(inbox, run, run_tags=["one more"])
+    assert Inbox(inbox).take(history) == []
+    assert f"would have {MOST_TAGS + 1}" in refusals(inbox)[path.name]
+    assert len(history.marks.tags_of("run", run.id)) == MOST_TAGS
 
 
 @pytest.mark.parametrize("fault", ["garbage", "another run", "too many", "too long", "a link"])
