@@ -28,6 +28,9 @@ EXTRA = (
 TICK_S = 0.5
 LIST_S = 2.0
 """How often the cluster is asked for its nodes; one that comes back is used again."""
+AUTO_S = 60.0
+"""How often the cluster of this machine is looked for anew where the one that "auto" found is away: that starts a
+program."""
 _CONNECT_S, _AGENT_S, _REACH_S = 90.0, 90.0, 5.0
 _ASK_S = 180.0
 """Longest wait for Ray's answer, after which the program that speaks to it is ended and another one started: longer
@@ -56,6 +59,7 @@ class Cluster:
         if importlib.util.find_spec("ray") is None:
             raise ConfigError(EXTRA)
         self.address = self._joined = address
+        self._found_at = time.monotonic()
         self.changed = threading.Condition()
         self.failures: dict[str, str] = {}
         self._nodes: dict[str, RemoteNode] = {}
@@ -81,6 +85,7 @@ class Cluster:
         threading.Thread(target=self._watch, name="logitbench-cluster", daemon=True).start()
         self._welcome(listing)
         self._await_all(lambda ready: on_nodes(ready, len(listing.nodes)))
+        self._shorten_names(listing.nodes)
         failures = dict(self.failures)
         for name, reason in failures.items():
             _log.warning("node %s is not used: %s", name, reason)
@@ -138,8 +143,7 @@ class Cluster:
             return listing
         if self._ray is not None:
             self._ray.close()
-        if self._joined != "auto":
-            _check_reachable(self._joined)
+        joined = self._reachable()
         with self._making:
             check_open(self)
             self._ray = ray = Program(
@@ -149,13 +153,41 @@ class Cluster:
                 environment={"RAY_ENABLE_AUTO_CONNECT": "0"},  # it would start a cluster of its own
             )
         try:
-            listing = ray.ask(c.Connect(self._joined), _CONNECT_S, self.address)
+            listing = ray.ask(c.Connect(joined), _CONNECT_S, self.address)
+            if joined != self._joined:
+                self._check_moved(listing)
         except BaseException:
             ray.close()
             raise
-        if self._joined == "auto":
+        if joined == "auto":
             self._joined = listing.address
         return listing
+
+    def _reachable(self) -> str:
+        """Return the address to join: the one that was joined before, or "auto" again where nothing answers there.
+
+        Raises ConfigError for what is no address, ServerFailed where nothing answers, and "auto" was asked lately.
+        """
+        if self._joined == "auto":
+            return "auto"
+        try:
+            _check_reachable(self._joined)
+        except ServerFailed:
+            now = time.monotonic()
+            if self.address != "auto" or now - self._found_at < AUTO_S:
+                raise
+            self._found_at = now
+            return "auto"
+        return self._joined
+
+    def _check_moved(self, listing: c.Listing) -> None:
+        """Check a cluster that "auto" found in place of another one. Raises ConfigError, ServerFailed."""
+        check_exposed(listing.host, is_authenticated=listing.is_authenticated)
+        if self._listener is not None and listing.host != self._listener.host:
+            raise ServerFailed(
+                f"the cluster of this machine is at {listing.address} now, whose nodes cannot dial "
+                f"{self._listener.host}: connect again"
+            )
 
     def _watch(self) -> None:
         """Count silence, and look for nodes; a pause of this program itself does not count."""
@@ -184,6 +216,8 @@ class Cluster:
         """Start an agent on every node that has none; note why agents have ended."""
         self._ended.update(listing.failures)
         with self.changed:
+            listed = {self._names.get(one.id) for one in listing.nodes}
+            self.failures = {name: reason for name, reason in self.failures.items() if name in listed}
             new = [one for one in listing.nodes if one.id not in self._nodes and one.id not in self._starting]
             self._starting.update(one.id for one in new)
             for found in sorted(new, key=lambda one: one.id in self._names):  # those that had a name see the new ones
@@ -204,6 +238,18 @@ class Cluster:
             is_shared = before != found.name or any(self._names.get(other) == found.name for other in others)
         return f"{found.name} ({found.id[:6]})" if is_shared else found.name
 
+    def _shorten_names(self, listed: list[c.Found]) -> None:
+        """Give a node its name without its id where no other one of that name can be used: Ray still lists a node that
+        was killed beside the one that was started in its place."""
+        with self.changed:
+            for name in {one.name for one in listed}:
+                same = {one.id for one in listed if one.name == name}
+                usable = same & self._nodes.keys()
+                if len(same) > 1 and len(usable) == 1:
+                    (id,) = usable
+                    self._names[id] = self._nodes[id].name = name
+                    self._lost |= same - usable
+
     def _start_agent(self, found: c.Found) -> None:
         """Start an agent and wait until it dials in."""
         node = None
@@ -212,7 +258,8 @@ class Cluster:
         except Exception as error:  # whatever it is, the node is tried again
             told = str(error) if isinstance(error, EngineError) else repr(error)
             _log.info("node %s is not used: %s", found.name, told)
-            self.failures[found.name] = told
+            with self.changed:
+                self.failures[found.name] = told
         with self.changed:
             self._starting.discard(found.id)
             if node is not None and not node.is_lost and not self.is_closed:

@@ -3,14 +3,18 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+import msgspec
 import pytest
 
 from engine.cluster import cluster as clusters
 from engine.cluster import messages as c
 from engine.cluster.cluster import Cluster
+from engine.cluster.listener import Listener
 from engine.errors import ServerFailed, WorkerDied
 from tests.processes import free_port
+from tests.waiting import until
 
 pytest.importorskip("ray")
 
@@ -72,6 +76,51 @@ def test_a_cluster_found_by_auto_costs_no_program_once_it_is_away(monkeypatch: p
     assert len(made) == 1
 
 
+class Rejoined:
+    """Program that finds a cluster at a new address each time and ends. joined: what it was told to connect to."""
+
+    is_alive = False
+
+    def __init__(self, *hosts: str) -> None:
+        self.joined: list[str] = []
+        self.found = [f"127.0.0.1:{free_port()}" for _host in hosts]
+        self._hosts = hosts
+
+    def __call__(self, *_given: object, **_more: object) -> "Rejoined":
+        return self
+
+    def ask(self, request: c.Connect, *_asked: object) -> c.Listing:
+        number = len(self.joined)
+        self.joined.append(request.address)
+        return msgspec.structs.replace(listing(address=self.found[number]), host=self._hosts[number])
+
+    def close(self) -> None: ...
+
+
+def test_a_cluster_found_by_auto_is_looked_for_anew_once_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = Rejoined("127.0.0.1", "127.0.0.1", "127.0.0.2")
+    monkeypatch.setattr(clusters, "Program", ray)
+    with unopened(monkeypatch, "auto") as cluster:
+        cluster._list()
+        cluster._listener = Listener("127.0.0.1")
+        with pytest.raises(ServerFailed, match=f"no Ray cluster answers at {ray.found[0]}"):
+            cluster._list()
+        monkeypatch.setattr(clusters, "AUTO_S", 0.0)
+        assert cluster._list().address == ray.found[1]
+        with pytest.raises(ServerFailed, match=f"is at {ray.found[2]} now.* dial 127.0.0.1: connect again"):
+            cluster._list()
+    assert ray.joined == ["auto"] * 3
+
+
+def test_a_cluster_that_was_named_is_looked_for_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "Program", Rejoined())
+    monkeypatch.setattr(clusters, "AUTO_S", 0.0)
+    with unopened(monkeypatch, address := f"127.0.0.1:{free_port()}") as cluster:
+        for _ in range(2):
+            with pytest.raises(ServerFailed, match=f"no Ray cluster answers at {address}"):
+                cluster._list()
+
+
 def test_nodes_of_one_name_are_named_by_the_list_and_told_without_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_self: Cluster, _found: c.Found) -> None:
         raise WorkerDied("it does not start")
@@ -92,6 +141,47 @@ def test_nodes_of_one_name_are_named_by_the_list_and_told_without_a_lock(monkeyp
     for name in ("x (aaaaaa)", "x (bbbbbb)", "y"):
         assert f"{name}: it does not start" in str(caught.value)
     assert set(told) == {(0, 3)}
+
+
+class Dialled:
+    """A node whose agent has dialled in."""
+
+    is_lost = False
+
+    def __init__(self, found: c.Found) -> None:
+        self.id, self.name = found.id, found.name
+
+    def lose(self, _reason: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("usable", "names"),
+    [("2", ["x", "y"]), ("23", ["x (222222)", "x (333333)", "y"])],
+    ids=["one that was killed is still listed", "two that run"],
+)
+def test_a_name_is_shared_only_by_nodes_that_can_be_used(
+    monkeypatch: pytest.MonkeyPatch, usable: str, names: list[str]
+) -> None:
+    listed = [("1" * 8, "x"), ("2" * 8, "x"), ("3" * 8, "x"), ("4" * 8, "y")]
+
+    def dialled(_self: Cluster, found: c.Found) -> Any:
+        if found.id[0] not in f"{usable}4":
+            raise WorkerDied("its node is dead")
+        return Dialled(found)
+
+    monkeypatch.setattr(Cluster, "_list", lambda _self: listing(*listed))
+    monkeypatch.setattr(Cluster, "_dialled", dialled)
+    monkeypatch.setattr(Cluster, "_watch", lambda _self: None)
+    with Cluster("127.0.0.1:1") as cluster:
+        assert [node.name for node in cluster.nodes] == names
+        assert "x (111111)" in cluster.failures
+        usable += "1"  # the one that was given up starts after all
+        cluster._welcome(listing(*listed))
+        until(lambda: len(cluster.nodes) == len(names) + 1, "the late node is not used")
+        assert [node.name for node in cluster.nodes] == sorted([*names, "x (111111)"])
+        until(lambda: not cluster._starting, "an agent still starts")
+        cluster._welcome(listing(listed[0]))
+        assert cluster.failures == {}
 
 
 def test_a_node_keeps_its_name_and_one_in_place_of_a_lost_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
