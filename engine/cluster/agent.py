@@ -19,7 +19,7 @@ from engine.cluster.node_files import NodeFiles
 from engine.cluster.questions import questions
 from engine.errors import ConfigError, EngineError
 from engine.machine.cores import cpu_name, num_cores
-from engine.machine.fingerprint import EMBEDDING_PACKAGES, about_llama, versions
+from engine.machine.fingerprint import EMBEDDING_PACKAGES, SOURCES, about_llama, sources, versions
 from engine.machine.memory import available_memory
 from engine.models.folder_specs import PACKAGES
 from engine.process.channel import Channel, Message
@@ -170,5 +170,5 @@ def _hello() -> c.Hello:
     except EngineError as error:
         llama = {"error": str(error)}
     memory = (psutil.virtual_memory().total, available_memory())
-    packages = versions({*EMBEDDING_PACKAGES, *PACKAGES})
+    packages = versions({*EMBEDDING_PACKAGES, *PACKAGES}) | {SOURCES: sources()}
     return c.Hello(c.PROTOCOL, packages, os.getpid(), cpu_name(), num_cores(), *memory, llama)

@@ -61,9 +61,9 @@ class Ask(Message, frozen=True):
 class Hello(Message, frozen=True):
     """First message of an agent: what its node is.
 
-    versions: of Python and of the packages there, by their names for pip. cores: those that a program may use;
-    memory_bytes, free_bytes: of its memory all and what is available; llama: versions, commit, compiler and features of
-    llama.cpp's libraries, or why they cannot be loaded as "error".
+    versions: of Python, of the packages there, by their names for pip, and of Logitbench's source files. cores: those
+    that a program may use; memory_bytes, free_bytes: of its memory all and what is available; llama: versions, commit,
+    compiler and features of llama.cpp's libraries, or why they cannot be loaded as "error".
     """
 
     protocol: int

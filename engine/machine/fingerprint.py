@@ -14,12 +14,17 @@ from typing import Any
 import psutil
 
 from engine.errors import ConfigError, EngineError
+from engine.files import read_regular
 from engine.machine.cores import allowed_cores, cpu_name, cpu_quota
 from engine.process.program import Program
 
 _PACKAGES = ("logitbench", "llama-cpp-python", "numpy", "msgspec", "psutil")
 EMBEDDING_PACKAGES = ("torch", "sentence-transformers", "transformers", "onnxruntime", "openvino")
+SOURCES = "source code of logitbench"
+"""Name of `sources` among versions."""
 _PATIENCE_S = 60
+_FOLDER, _DATA = Path(__file__).parents[1], "_data"
+"""Folder of this package, and the one in it that a wheel has for data/, whose programs never run here."""
 
 
 def fingerprint(build: str = "") -> dict[str, Any]:
@@ -64,6 +69,22 @@ def versions(more: Iterable[str] = ()) -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     return found
+
+
+@cache
+def sources() -> str:
+    """Return 12 hexadecimal digits (of SHA-256) of this package's source files, which tell checkouts of one version
+    apart; empty where there are none to read."""
+    found = hashlib.sha256()
+    paths = [path.relative_to(_FOLDER) for path in _FOLDER.rglob("*") if path.suffix in (".py", ".c")]
+    own = sorted(path for path in paths if path.parts[0] != _DATA and "/." not in f"/{path}")
+    try:
+        for path in own:
+            content = read_regular(_FOLDER / path)
+            found.update(f"{path.as_posix()} {len(content)}\n".encode() + content)
+    except OSError:
+        return ""
+    return found.hexdigest()[:12] if own else ""
 
 
 def difference(found: Mapping[str, str], wanted: Mapping[str, str]) -> str:

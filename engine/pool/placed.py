@@ -13,7 +13,7 @@ from engine.cluster.node_memory import check_fits_on
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, spread
 from engine.errors import ConfigError, EngineError, MemoryRefused, ModelError, PoolClosed, ServerFailed
-from engine.machine.fingerprint import difference, versions
+from engine.machine.fingerprint import SOURCES, difference, sources, versions
 from engine.models.folder_specs import PACKAGES, is_by_transformers
 from engine.models.gguf import ModelFile
 from engine.pool import messages as m
@@ -67,7 +67,8 @@ class OnNodes:
         self._llama = self._llama_of(used[0])
         there, here = used[0].hello.versions, versions()
         ran = PACKAGES if is_by_transformers(file, spec) else ()
-        self._packages = {_OWN: here.get(_OWN, ""), **{name: there.get(name, "") for name in ran}}
+        own = {_OWN: here.get(_OWN, ""), SOURCES: sources()}
+        self._packages = own | {name: there.get(name, "") for name in ran}
         self._check_alike(used)
         self._places: dict[int, str] = dict(enumerate(name for name, num in counts.items() for _ in range(num)))
         self._threads = {node.name: spec.threads or max(1, node.cores // counts[node.name]) for node in used}

@@ -18,6 +18,7 @@ from engine.cluster.specs import ClusterSpec, given_cluster, spread
 from engine.commands.keeping import keep
 from engine.errors import ConfigError, MemoryRefused, PoolClosed, ServerFailed, WorkerDied
 from engine.history import History
+from engine.machine.fingerprint import SOURCES
 from engine.pool import placed
 from engine.pool.pool import Pool
 from engine.protocol import mixture_of
@@ -217,7 +218,9 @@ def test_another_llama_is_refused_unless_asked_for(cluster: ClusterHere, story_m
     assert "node a" not in kept.versions
 
 
-@pytest.mark.parametrize("name, is_folder", [("logitbench", False), ("torch", True), ("transformers", True)])
+@pytest.mark.parametrize(
+    "name, is_folder", [("logitbench", False), (SOURCES, False), ("torch", True), ("transformers", True)]
+)
 def test_other_packages_are_refused_where_they_run_the_model(
     cluster: ClusterHere, story_model: Path, story_folder: Path, name: str, is_folder: bool
 ) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from engine import ConfigError
 from engine.llama.build_info import compiler_of
-from engine.machine.fingerprint import about_llama, fingerprint, fingerprint_hash, versions
+from engine.machine import fingerprint as fingerprints
+from engine.machine.fingerprint import about_llama, fingerprint, fingerprint_hash, sources, versions
 
 HEADER = Path(__file__).parents[3] / ".ci" / "llama.h"
 
@@ -36,6 +37,36 @@ def test_a_build_is_asked_for_its_own_libraries() -> None:
     package = find_spec("llama_cpp")
     assert package is not None and package.origin is not None
     assert about_llama(str(Path(package.origin).parent / "lib")) == about_llama()
+
+
+def test_two_checkouts_differ_by_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen() -> str:
+        sources.cache_clear()
+        return sources()
+
+    try:
+        ours = seen()
+        assert re.fullmatch("[0-9a-f]{12}", ours) and seen() == ours
+        monkeypatch.setattr(fingerprints, "_FOLDER", tmp_path)
+        assert seen() == ""
+        hashes = [""]
+        for name in ("a.py", "b.py", "deep/c.py", "kernel.c"):
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("one")
+            hashes.append(seen())
+            path.write_text("two")
+            hashes.append(seen())
+        (tmp_path / "b.py").rename(tmp_path / "bb.py")
+        hashes.append(seen())
+        assert len(set(hashes)) == len(hashes)
+        for name in ("kernel.so", "_data/program.py", ".hidden/a.py", ".#a.py", "deep/.c.py", "__pycache__/a.pyc"):
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("one")
+        assert seen() == hashes[-1]
+    finally:
+        sources.cache_clear()
 
 
 @pytest.mark.parametrize(("compiler", "name"), [("g++", "GCC"), ("clang++", "clang")])
