@@ -2,6 +2,8 @@
 
 import argparse
 import importlib.util
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.cluster.cluster import EXTRA
@@ -24,9 +26,13 @@ from engine.over_nodes.corpus import (
     parts_of,
     versions_of,
 )
+from engine.private_files import persons_umask
 from engine.process.program import Program
 from engine.tasks import Progress, Task
 from engine.units import counted
+
+LISTED_EVERY = 20
+"""Times as long as a list of the folder took until the next one: of many files on a network disk it takes seconds."""
 
 
 def embed_corpus(given: argparse.Namespace) -> None:
@@ -45,7 +51,9 @@ def embed_corpus(given: argparse.Namespace) -> None:
         raise ConfigError(f"--out {out}: lies in the folder of the corpus; give another one")
     files, column = corpus_files(Path(given.file)), given.column or TEXT_NAMES[0]
     parts, settings = parts_of(files, column), _settings(spec, files, column)
-    with begin(out, settings, is_mixed=given.mixed):
+    with persons_umask():  # nodes may run as another user
+        lock = begin(out, settings, is_mixed=given.mixed)
+    with lock:
         left = missing(out, parts)
         if left:
             watch(_Embedding(EmbedParts(given.cluster, str(out), settings, left, given.mixed), parts))
@@ -66,9 +74,13 @@ def _settings(spec: EmbedSpec, files: list[Path], column: str) -> CorpusSettings
 class _Embedding(Task[int]):
     """Task that has the program embed the parts, and sees its progress by the files that are there."""
 
-    def __init__(self, order: EmbedParts, parts: list[CorpusPart]) -> None:
-        super().__init__("The embedding of the corpus", lambda _task: self._embedded())
+    def __init__(
+        self, order: EmbedParts, parts: list[CorpusPart], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__("The embedding of the corpus", lambda _task: self._embedded(), clock=clock)
         self._order, self._parts = order, parts
+        self._num_rows = sum(part.num_rows for part in parts) or 1
+        self._seen, self._again_at = Progress(), clock()
 
     def _embedded(self) -> int:
         program = Program("engine.over_nodes.corpus_program", does="embeds a corpus on the cluster", answers=int)
@@ -82,9 +94,14 @@ class _Embedding(Task[int]):
             self.check()
 
     def _progress(self) -> Progress:
+        if (began := self._clock()) >= self._again_at:
+            self._seen = self._listed()
+            self._again_at = began + LISTED_EVERY * (self._clock() - began)
+        return self._seen
+
+    def _listed(self) -> Progress:
         left = missing(Path(self._order.out), self._parts)
-        rows = sum(part.num_rows for part in self._parts) or 1
-        share = 1 - sum(part.num_rows for part in left) / rows
+        share = 1 - sum(part.num_rows for part in left) / self._num_rows
         return Progress(share, f"{len(self._parts) - len(left):,} of {counted(len(self._parts), 'row group')}")
 
 

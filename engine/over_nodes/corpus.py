@@ -146,7 +146,9 @@ def check(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> Non
     try:
         before = decoded_json(read_regular(out / SETTINGS), CorpusSettings)
     except OSError as error:
-        raise ConfigError(f"{out}: is not seen, or has no {SETTINGS}: every node must see this folder") from error
+        raise ConfigError(
+            f"{out / SETTINGS}: cannot be read ({error.strerror}): every node must see this folder, and may read it"
+        ) from error
     except ValueError as error:
         raise ConfigError(f"{out / SETTINGS}: is damaged ({error}): give an empty folder") from error
     for name in CorpusSettings.__struct_fields__:

@@ -6,16 +6,21 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import __main__ as shell
 from engine import private_files
+from engine.commands import embed_corpus
+from engine.errors import WorkerDied
 from engine.history import History
 from engine.models.identity import model_hash
 from engine.models.library import embedded_model, read_library
 from engine.models.places import find_places
+from engine.over_nodes.corpus import SETTINGS
 from engine.settings import Settings, shipped_folder
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
@@ -90,6 +95,22 @@ def test_what_a_person_names_follows_their_umask(umask: int, home: Path, tmp_pat
     shape = ["--layers", "1", "--width", "64", "--heads", "2", "--vocab", "512"]
     assert shell.main(["models", "synth", str(made[1]), *shape]) == 0
     assert {mode(path) for path in made} == {0o666 & ~umask}
+
+
+def test_the_folder_of_a_corpus_follows_it_too(
+    umask: int, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+
+    def fail(_task: object) -> None:
+        raise WorkerDied("no node embeds it")
+
+    monkeypatch.setattr(embed_corpus, "watch", fail)
+    pq.write_table(pa.table({"text": ["one"]}), tmp_path / "corpus.parquet")
+    words = ["embed", str(tmp_path / "corpus.parquet"), "--cluster", "auto", "--backend", "torch"]
+    out = tmp_path / "vectors"
+    assert shell.main([*words, "--out", str(out)]) != 0
+    assert (mode(out), mode(out / SETTINGS)) == (0o777 & ~umask, 0o666 & ~umask)
 
 
 @drawn

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from engine.commands import embed_corpus
 from engine.errors import ConfigError, ServerFailed, WorkerDied
 from engine.over_nodes import corpus
 from engine.over_nodes.corpus import (
     SETTINGS,
+    CorpusPart,
     CorpusSettings,
     EmbedParts,
     begin,
@@ -142,6 +144,28 @@ def test_the_end_of_a_corpus_is_no_end_while_parts_are_missing(files: list[Path]
     end(tmp_path, parts)
     assert not left.exists() and missing(tmp_path, parts) == []
     assert pq.read_schema(tmp_path / parts[0].name).metadata[b"versions"] == b'{"torch": "2"}'
+
+
+def test_progress_lists_the_folder_only_as_often_as_that_costs_little(
+    files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, now, listed = parts_of(files, "text"), 0.0, list[float]()
+
+    def slow(_out: Path, _parts: list[CorpusPart]) -> list[CorpusPart]:
+        nonlocal now
+        listed.append(now)
+        now += 2.0
+        return parts[len(listed) :]
+
+    monkeypatch.setattr(embed_corpus, "missing", slow)
+    order = EmbedParts("127.0.0.1:6379", str(tmp_path), settings(), parts, False)
+    task = embed_corpus._Embedding(order, parts, clock=lambda: now)
+    for _ in range(200):
+        told = task._progress()
+        assert told.share == pytest.approx(len(listed) / len(parts))
+        now += 0.5
+    assert len(listed) == 3
+    assert np.diff(listed).min() >= 2.0 * embed_corpus.LISTED_EVERY
 
 
 def test_a_folder_of_something_else_is_refused(files: list[Path]) -> None:
