@@ -1,6 +1,7 @@
 """Benchmark over the nodes of a cluster: each measures the whole plan, and sends back a run of its own."""
 
 import os
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -21,16 +22,18 @@ class ClusterBench(Task[list[NodeBench]]):
     Nodes of one machine measure one after the other, those of different machines at the same time. A node that fails
     does not end the others. After `stop`, what was measured is returned; it fails as Stopped only where nothing had
     begun. group: name that the runs share; each has that of its node after it. keep: stores a run, see NodeBench; it
-    is called from several threads. unusable: why nodes could not be used at all, by their names.
+    is called from several threads. only: names of the nodes that measure, without any all of them. unusable: why nodes
+    could not be used at all, by their names.
 
     Raises ConfigError, ModelError or ServerFailed where the models or the cluster cannot be used.
     """
 
-    def __init__(self, plan: Plan, address: str, group: str, keep: Keep) -> None:
+    def __init__(self, plan: Plan, address: str, group: str, keep: Keep, *, only: Collection[str] = ()) -> None:
         """Raises ConfigError as `check_for_nodes` does."""
         check_for_nodes(plan)
         super().__init__("The benchmark over nodes", lambda _task: self._measured())
         self._plan, self._address, self._group, self._keep = plan, address, group, keep
+        self._only = frozenset(only)
         self._benches: list[NodeBench] = []
         self.unusable: dict[str, str] = {}
 
@@ -55,10 +58,14 @@ class ClusterBench(Task[list[NodeBench]]):
         except PoolClosed as error:
             raise Stopped(f"{self.name} was stopped before it had begun.") from error
         with cluster:
-            self.unusable = dict(cluster.failures)
+            nodes = [node for node in cluster.nodes if self._is_asked(node.name)]
+            absent = self._only.difference(node.name for node in nodes)
+            self.unusable = dict.fromkeys(sorted(absent), "the cluster has no such node now") | {
+                name: reason for name, reason in cluster.failures.items() if self._is_asked(name)
+            }
             self._benches = [
                 NodeBench(node, replace(self._plan, name=f"{self._group} on {node.name}"), offers, self._keep)
-                for node in cluster.nodes
+                for node in nodes
             ]
             self.follow(self._progress)
             self.on_stop(self._stop_all)
@@ -66,6 +73,9 @@ class ClusterBench(Task[list[NodeBench]]):
             with ThreadPoolExecutor(max(1, len(machines))) as threads:
                 list(threads.map(_in_turn, machines))  # raises the first error once all have ended
         return self._benches
+
+    def _is_asked(self, node: str) -> bool:
+        return node in self._only or not self._only
 
     def _tell_hash(self, share: float, doing: str) -> None:
         self.update(0.0, f"{doing}: {percent(share)}")

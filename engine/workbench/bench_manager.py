@@ -1,7 +1,5 @@
 """Benchmarks of a workbench: start, watch, stop and resume the single running benchmark; access to stored runs."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -13,20 +11,17 @@ from engine.bench.planning.candidates import planned_cells
 from engine.bench.planning.plan import Cell, Plan
 from engine.bench.planning.preview import Preview, preview
 from engine.bench.planning.schedule import MOST_REPEATS
-from engine.bench.planning.together import Together
+from engine.bench.planning.together import Together, check_together, connected
 from engine.bench.running.session import Session
-from engine.csv_cells import escaped
-from engine.errors import ConfigError, HistoryError
-from engine.exchange import llama_bench_files as exchange
+from engine.errors import ConfigError, EngineError, HistoryError
 from engine.exchange.importer import Importer
-from engine.history import History, run_bytes
+from engine.history import History
 from engine.machine.limits import Limits
 from engine.machine.quietness import QuietMeter, Quietness, wait_for_quiet
 from engine.models import model_hash
 from engine.models.synthetic import write_synthetic
 from engine.reference import reference_run
 from engine.runs import RunRecord, RunSummary
-from engine.samples import SAMPLE
 from engine.settings import Settings
 from engine.specs import PoolSpec
 from engine.tasks import Task, TaskRunner
@@ -36,10 +31,11 @@ from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import Kind, MachineLease
 from engine.workbench.machine_limits import MachineLimits
 from engine.workbench.model_manager import ModelManager
+from engine.workbench.run_files import run_file
 
 POLL_S = 0.05
-WAITING = "Waiting for a quiet machine"
-FIELDS = SAMPLE.names or ()
+WAITING, CONNECTING = "Waiting for a quiet machine", "Connecting to the nodes"
+"""Names of the preparations of a run that begins later."""
 NO_HISTORY = "The history is unusable, so nothing can be saved. Fix that first; the page shows the reason."
 
 
@@ -153,6 +149,26 @@ class BenchManager:
             self.start(plan, confirmed=confirmed)
 
         self._prepare(WAITING, "shared", wait_and_start)
+
+    def start_together(self, plan: Plan, address: str) -> None:
+        """Measure a plan on all nodes of the cluster at `address` as one; connect to it first, in the background.
+
+        Raises ConfigError for what nodes cannot measure together, while another preparation runs, or a measurement is
+        under way. It fails as `connected` does.
+        """
+        check_together(plan)
+
+        def connect_and_start(task: Task[object]) -> None:
+            try:
+                together = connected(address, task.on_stop)
+            except EngineError:
+                task.check()
+                raise
+            task.check()
+            task.let_go()
+            self.start(plan, together=together)
+
+        self._prepare(CONNECTING, "shared", connect_and_start)
 
     def quietness(self) -> Quietness | None:
         """Return how quiet the machine is now; None until the second reading."""
@@ -294,17 +310,8 @@ class BenchManager:
         return taken.run_ids[0]
 
     def export(self, run_id: str, kind: str) -> bytes:
-        """Return a run as a file of this kind.
-
-        kind: "run" (everything, for another workbench), "csv" (samples), "llama-bench" (JSONL), "sidecar" (JSON: what
-        those rows leave out).
-        """
-        run = self._existing(run_id)
-        if kind == "llama-bench":
-            return exchange.write_run(run, "jsonl").encode()
-        if kind == "sidecar":
-            return exchange.sidecar(run).encode()
-        return run_bytes(run) if kind == "run" else _samples_csv(run)
+        """Return a run as a file of this kind, see `run_file`."""
+        return run_file(self._existing(run_id), kind)
 
     def _existing(self, run_id: str) -> RunRecord:
         run = self.run(run_id)
@@ -385,12 +392,3 @@ class BenchManager:
         self._prepare(
             "Measuring this machine", "measurement", lambda task: self._limits.measure(model, num_prompt, task.update)
         )
-
-
-def _samples_csv(run: RunRecord) -> bytes:
-    labels = {cell.number: cell.label for cell in run.cells}
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["label", *FIELDS])
-    writer.writerows([escaped(cell) for cell in (labels.get(row[0], ""), *row)] for row in run.samples.tolist())
-    return text.getvalue().encode()

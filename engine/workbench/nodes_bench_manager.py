@@ -1,6 +1,7 @@
 """Benchmarks over the nodes of a cluster: start, watch and stop the one that runs; the runs of a group."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -9,7 +10,7 @@ from engine.errors import HistoryError
 from engine.over_nodes.cluster_bench import ClusterBench
 from engine.over_nodes.group import GroupKeeper, Member, group_of, tag_of
 from engine.over_nodes.node_bench import NodeBench
-from engine.runs import RunRecord
+from engine.runs import NODE, RunRecord
 from engine.tasks import TaskRunner
 from engine.workbench.bench_manager import NO_HISTORY
 from engine.workbench.history_manager import HistoryManager
@@ -22,11 +23,11 @@ MOST_TOGETHER = 20
 class NodesBench(ClusterBench):
     """Task that measures a plan on every node and stores the runs; what could not be stored is tried again later."""
 
-    def __init__(self, plan: Plan, address: str, kept: HistoryManager) -> None:
+    def __init__(self, plan: Plan, address: str, kept: HistoryManager, only: Collection[str] = ()) -> None:
         self.plan, self.address, self._kept = plan, address, kept
         name = plan.name or "Benchmark"
         self._keeper = GroupKeeper(kept.history, tag_of(name, datetime.now()), kept.failed)
-        super().__init__(plan, address, name, self._keeper.keep)
+        super().__init__(plan, address, name, self._keeper.keep, only=only)
 
     def _measured(self) -> list[NodeBench]:
         try:
@@ -72,16 +73,24 @@ class NodesBenchManager:
         """The running benchmark, if any."""
         return self._runs.running
 
-    def start(self, plan: Plan, address: str) -> None:
+    def start(self, plan: Plan, address: str, *, only: Collection[str] = ()) -> None:
         """Measure a plan whole on each node of the cluster at `address`, in the background.
+
+        only: names of the nodes that measure, without any all of them.
 
         Raises ConfigError for what nodes cannot measure and while the machine is used, HistoryError without a history.
         """
         if self._kept.history is None:
             raise HistoryError(NO_HISTORY)
-        task = NodesBench(plan, address, self._kept)
+        task = NodesBench(plan, address, self._kept, only)
         self._runs.start(task, lambda: self._machine.acquire(task.name, "measurement"))
         self._begun = [*(one for one in self._begun if one.num_unsaved), task]
+
+    def start_again(self, run: RunRecord, address: str) -> None:
+        """Measure the plan of a node's run on that node again, as `start` does."""
+        node = run.origin.removeprefix(NODE)
+        plan = Plan.from_dict(run.plan)
+        self.start(replace(plan, name=plan.name.removesuffix(f" on {node}")), address, only=[node])
 
     def unsaved(self, run_id: str) -> RunRecord | None:
         """Return a run of a node that the history does not have as it is now; None for every other id."""

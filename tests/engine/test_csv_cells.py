@@ -13,7 +13,7 @@ from engine.cost.prices import Price, read_prices, write_prices
 from engine.csv_cells import escaped, unescaped
 from engine.exchange.llama_bench_text import read_rows, write_rows
 from engine.history.export import CSV_COLUMNS, to_csv
-from engine.workbench.bench_manager import _samples_csv
+from engine.workbench.run_files import run_file
 from pages.parts.history.sql_view import as_csv
 from tests.engine.history.run_maker import make_run
 from tests.engine.history.trial_maker import make_trial
@@ -63,7 +63,7 @@ def test_steps_of_a_trial() -> None:
 def test_samples_of_a_run() -> None:
     run = make_run(4, 2)
     run = replace(run, cells=tuple(replace(cell, label=f"{COMMAND}{cell.number}") for cell in run.cells))
-    rows = cells(_samples_csv(run))[1:]
+    rows = cells(run_file(run, "csv"))[1:]
     assert {row[0] for row in rows} <= {f"'{COMMAND}{cell.number}" for cell in run.cells}
 
 

@@ -20,7 +20,7 @@ from engine.runs import CellRecord, RunRecord, RunStatus, RunSummary
 from engine.samples import FLAGS, Samples, make_sample
 from engine.tasks import Task, TaskRunner
 from engine.units import counted
-from engine.workbench.bench_manager import WAITING
+from engine.workbench.bench_manager import CONNECTING, WAITING
 from engine.workbench.machine_lease import MachineLease
 from tests.engine.bench.embedding_runs import embedding_run
 from tests.scripted_task import ScriptedTask
@@ -235,6 +235,10 @@ class ScriptedManager:
         self.confirmed = tuple(confirmed)
         self.calls.append(("start_when_quiet", plan))
         self.background.start(ScriptedTask(WAITING))
+
+    def start_together(self, plan: Plan, address: str) -> None:
+        self.calls.append(("start_together", plan, address))
+        self.background.start(ScriptedTask(CONNECTING))
 
     def build_llama_bench(self) -> None:
         self.calls.append(("build_llama_bench",))

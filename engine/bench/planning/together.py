@@ -1,6 +1,6 @@
 """All nodes of a cluster measured together: one pool with a worker on each, whose requests this program sends."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from engine.errors import ConfigError, ServerFailed
 from engine.machine.fingerprint import fingerprint_hash
 from engine.protocol import NodeInfo
 from engine.runs import CLUSTER
+from engine.specs import PoolSpec
 from engine.units import counted
 
 _OF_ONE_MACHINE = ("layout", "build", "pin")
@@ -48,7 +49,8 @@ class Together:
         return {**facts, "hash": fingerprint_hash(facts)}
 
     def plan_of(self, plan: Plan) -> Plan:
-        """Return a plan for one worker on each node with all its cores, and for as many times more users.
+        """Return a plan for one worker on each node with all its cores, and for more users in the same proportion; one
+        that was made for as many workers keeps its users.
 
         Raises ConfigError as `check_together` does.
         """
@@ -56,7 +58,8 @@ class Together:
         threads = min(node.cores for node in self.nodes)
         axes = dict(plan.axes)
         if "users" in axes:
-            axes["users"] = (*axes["users"], *_more(max(axes["users"]), len(self.nodes)))
+            most, workers = max(axes["users"]), PoolSpec.from_dict(plan.pool).instances
+            axes["users"] = (*axes["users"], *_more(most, most * len(self.nodes) // workers))
         pool = {name: value for name, value in plan.pool.items() if name != "threads_batch"}
         return replace(plan, axes=axes, pool=pool | {"instances": len(self.nodes), "threads": threads})
 
@@ -74,12 +77,12 @@ def check_together(plan: Plan) -> None:
         raise ConfigError("measures_cold: loading from disk is timed on one machine; leave it out")
 
 
-def connected(address: str) -> Together:
+def connected(address: str, on_opening: Callable[[Callable[[], None]], object] = lambda _abort: None) -> Together:
     """Return the nodes of the cluster at this address, to which the connection ends again.
 
-    Raises as Cluster does, and ServerFailed where any of its nodes cannot be used.
+    Raises as Cluster does, and ServerFailed where any of its nodes cannot be used. on_opening: as for a Cluster.
     """
-    with Cluster(address) as cluster:
+    with Cluster(address, on_opening) as cluster:
         if failures := cluster.failures:
             told = "; ".join(f"node {name}: {reason}" for name, reason in sorted(failures.items()))
             raise ServerFailed(
@@ -89,9 +92,8 @@ def connected(address: str) -> Together:
         return Together(address=cluster.address, nodes=tuple(node.info() for node in cluster.nodes))
 
 
-def _more(users: int, times: int) -> Iterator[int]:
-    """Yield larger numbers of users, doubled each time, up to `times` as many."""
-    most = users * times
+def _more(users: int, most: int) -> Iterator[int]:
+    """Yield larger numbers of users, doubled each time, up to `most`."""
     while users < most:
         users = min(2 * users, most)
         yield users

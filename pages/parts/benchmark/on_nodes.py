@@ -1,6 +1,8 @@
 """Benchmarks over the nodes of a cluster: how one is started and watched, and its machines beside each other."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import pandas as pd
 import streamlit as st
@@ -8,15 +10,14 @@ import streamlit as st
 from engine.bench.analysis.comparison import compare_runs
 from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
-from engine.bench.planning.together import Together
-from engine.protocol import NodeInfo
-from engine.runs import NODE, RunRecord
+from engine.runs import CLUSTER, NODE, RunRecord
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from engine.workbench import Workbench
+from engine.workbench.bench_manager import CONNECTING
 from engine.workbench.nodes_bench_manager import MOST_TOGETHER, NodesBench
 from pages.parts import number_columns, task_progress
-from pages.parts.benchmark import run_state
+from pages.parts.benchmark import run_state, task_button
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -42,12 +43,15 @@ def offer(bench: Workbench, read: Callable[[], Plan]) -> None:
         )  # fmt: skip
         if st.session_state[run_state.QUESTION] == "users":
             st.button(
-                "Run on all nodes together", icon=":material/hub:", key="plan_run_together", disabled=not is_free,
-                on_click=run_state.act, args=(lambda: _together(bench, read(), address, nodes),),
+                "Run on all nodes together", icon=":material/hub:", key="plan_run_together",
+                disabled=not is_free or bench.bench.background.running is not None,
+                on_click=run_state.act, args=(lambda: bench.bench.start_together(read(), address),),
                 help="One pool with a worker on each node, with the number of users multiplied by the number of nodes",
             )  # fmt: skip
         names = ", ".join(node.name for node in nodes)
         st.caption(plain(f"{counted(len(nodes), 'node')} of {address}: {names}. The estimates are for this machine."))
+    if st.session_state[run_state.QUESTION] == "users":
+        task_button.show(bench, CONNECTING)
 
 
 def _start(bench: Workbench, plan: Plan, address: str) -> None:
@@ -55,8 +59,38 @@ def _start(bench: Workbench, plan: Plan, address: str) -> None:
     run_state.show_plan(plan.question)
 
 
-def _together(bench: Workbench, plan: Plan, address: str, nodes: Sequence[NodeInfo]) -> None:
-    run_state.show_run(bench.bench.start(plan, together=Together(address=address, nodes=tuple(nodes))))
+class Again(NamedTuple):
+    """Repetition of a run. told: what the button does, in words, empty where that needs none; press: its callback."""
+
+    told: str
+    press: Callable[[], None]
+
+
+def again(bench: Workbench, run: RunRecord) -> Again:
+    """Return how a run is measured again: by the nodes that measured it, where they are connected, else here."""
+    here = partial(run_state.start, bench, lambda: Plan.from_dict(run.plan))
+    if not run.origin.startswith((NODE, CLUSTER)):
+        return Again("", here)
+    address, nodes = bench.cluster
+    if run.origin.removeprefix(NODE) in {node.name for node in nodes if run.origin.startswith(NODE)}:
+        return Again(f"Measures the same plan on {run.origin} again", partial(_again_on_node, bench, run, address))
+    if nodes and run.origin.startswith(CLUSTER):
+        told = f"Measures the same plan on all nodes of {address} together again"
+        return Again(told, partial(_again_together, bench, run, address))
+    told = f"Measures on this machine: connect the cluster in the model bar to measure on the {run.origin} again"
+    return Again(told, here)
+
+
+def _again_on_node(bench: Workbench, run: RunRecord, address: str) -> None:
+    def start() -> None:
+        bench.nodes_bench.start_again(run, address)
+        run_state.show_plan(run.question)
+
+    run_state.act(start)
+
+
+def _again_together(bench: Workbench, run: RunRecord, address: str) -> None:
+    run_state.act(lambda: bench.bench.start_together(Plan.from_dict(run.plan), address))
 
 
 def watch(bench: Workbench, task: NodesBench) -> None:

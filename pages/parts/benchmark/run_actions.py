@@ -13,10 +13,11 @@ from engine.bench.analysis.summary import CellSummary, Summary
 from engine.bench.planning.engines import POOL, TRANSFORMERS
 from engine.bench.planning.plan import Plan
 from engine.reference import REFERENCE
-from engine.runs import RunRecord
+from engine.runs import CLUSTER, RunRecord
 from engine.units import counted, duration
 from engine.workbench import Workbench
-from pages.parts.benchmark import run_state, task_button
+from engine.workbench.bench_manager import CONNECTING, WAITING
+from pages.parts.benchmark import on_nodes, run_state, task_button
 from pages.parts.plain import plain
 
 NAME = "run_name_"
@@ -45,9 +46,10 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
                 "Edit plan", icon=":material/tune:", key="run_edit", on_click=run_state.act,
                 args=(lambda: _edit(run, edit),),
             )  # fmt: skip
+            again = on_nodes.again(bench, run)
             st.button(
-                "Run again", icon=":material/replay:", key="run_again", disabled=not is_free, on_click=run_state.start,
-                args=(bench, lambda: Plan.from_dict(run.plan)),
+                "Run again", icon=":material/replay:", key="run_again", disabled=not is_free, on_click=again.press,
+                help=plain(again.told) or None,
             )  # fmt: skip
         st.page_link(
             "compare.py", label="Compare with…", icon=":material/compare_arrows:", query_params={"runs": run.id}
@@ -59,7 +61,7 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
         if run.origin != REFERENCE:
             with st.popover("More", icon=":material/more_horiz:", key="run_manage"):
                 _manage(bench, run)
-    task_button.show(bench, is_waiting=True)
+    task_button.show(bench, WAITING, *([CONNECTING] if run.origin.startswith(CLUSTER) else []))
 
 
 def of_cell(bench: Workbench, run: RunRecord, cell: CellSummary) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from engine.workbench import Workbench
-from engine.workbench.bench_manager import WAITING
+from engine.workbench.bench_manager import CONNECTING, WAITING
 from pages.parts import task_progress
 from pages.parts.benchmark import run_state
 from pages.parts.models import file_task
@@ -13,6 +13,8 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 
 REFRESH_S = 1.0
+OF_A_RUN = (WAITING, CONNECTING)
+"""Names of the tasks that are drawn only where the run that they begin is asked for."""
 
 
 def button(
@@ -33,13 +35,13 @@ def button(
     )  # fmt: skip
 
 
-def show(bench: Workbench, *, is_waiting: bool = False) -> None:
+def show(bench: Workbench, *names: str) -> None:
     """Draw the progress of the last task, or why it failed.
 
-    If `is_waiting`, only of a run that waits for a quiet machine; else only of other tasks.
+    names: of the tasks that are drawn; without any, all but those of OF_A_RUN.
     """
     task = bench.bench.background.last
-    if task is None or task.state == "done" or (task.name == WAITING) is not is_waiting:
+    if task is None or task.state == "done" or (task.name not in names if names else task.name in OF_A_RUN):
         return
     if task.is_running:
         _progress(bench)

@@ -151,6 +151,13 @@ def test_what_no_node_can_run_is_said_of_each(cluster: ClusterHere, story_model:
     assert [f"node {name}" in str(bench.error) for name, bench in zip("ab", benches, strict=True)] == [True, True]
 
 
+def test_of_the_nodes_only_those_that_are_asked_for_measure(cluster: ClusterHere, story_model: Path) -> None:
+    cluster.failures.update(c="its agent did not start", d="its agent did not start")
+    task = started(planned(story_model, axes={"build": ("/nowhere/lib",)}), {}, "b", "c", "e")
+    assert [bench.node.name for bench in task.result(300)] == ["b"]
+    assert task.unusable == {"c": "its agent did not start", "e": "the cluster has no such node now"}
+
+
 def test_nothing_is_said_of_the_history_where_no_node_began(
     cluster: ClusterHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,11 +205,11 @@ def test_what_a_cluster_cannot_do_is_said(capsys: pytest.CaptureFixture[str], mo
     assert any(word.removeprefix("--") in told for word in more)
 
 
-def started(plan: Plan, kept: dict[str, RunRecord]) -> ClusterBench:
+def started(plan: Plan, kept: dict[str, RunRecord], *only: str) -> ClusterBench:
     def keep(run: RunRecord) -> None:
         kept[run.id] = run
 
-    task = ClusterBench(plan, "here", "group", keep)
+    task = ClusterBench(plan, "here", "group", keep, only=only)
     task.start()
     return task
 

@@ -46,6 +46,14 @@ def test_each_node_has_a_worker_and_there_are_as_many_times_more_users() -> None
     assert together.machine["hash"] != nodes(node("a", 4)).machine["hash"]
 
 
+def test_a_plan_that_was_made_for_nodes_is_made_for_others_in_proportion() -> None:
+    both, four = nodes(node("a"), node("b")), nodes(*map(node, "abcd"))
+    once = both.plan_of(users_plan())
+    assert once.axes["users"] == (1, 2, 4) and both.plan_of(once) == once
+    assert four.plan_of(once).axes["users"] == (1, 2, 4, 8)
+    assert both.plan_of(four.plan_of(once)).axes["users"] == (1, 2, 4, 8)
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -72,7 +80,7 @@ def test_memory_and_cores_of_this_machine_do_not_count(monkeypatch: pytest.Monke
 
 def test_a_cluster_with_a_node_that_is_not_ready_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with cluster_here(tmp_path, "a", "b") as cluster:
-        monkeypatch.setattr("engine.bench.planning.together.Cluster", lambda _address: nullcontext(cluster))
+        monkeypatch.setattr("engine.bench.planning.together.Cluster", lambda *_given: nullcontext(cluster))
         assert [one.name for one in connected("here").nodes] == ["a", "b"]
         cluster.failures["c"] = "its agent did not start"
         with pytest.raises(ServerFailed, match="1 node of the cluster cannot be used: node c: its agent did not start"):

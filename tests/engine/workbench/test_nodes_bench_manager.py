@@ -1,27 +1,33 @@
 """Benchmarks over nodes of a workbench: one at a time, stored in one group, stopped and told."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.bench.planning.plan import Plan
+from engine.bench.planning.together import connected
 from engine.cluster.cluster import TICK_S
-from engine.errors import ConfigError, HistoryError
+from engine.errors import ConfigError, HistoryError, PoolClosed, ServerFailed
 from engine.history.runs import Runs
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from engine.settings import Settings
+from engine.tasks import Task
 from engine.workbench import Workbench
 from engine.workbench.machine_lease import MachineBusy
 from engine.workbench.nodes_bench_manager import NodesBench
 from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
+from tests.engine.history.run_maker import make_run
 from tests.waiting import until
 
 PLAN = Plan(
     model=str(embedded_model()), axes={"layout": ("1x1",)}, workload={"num_prompt": 8, "num_generated": 4}, rounds=1
 )
+USERS = Plan(question="users", model=str(embedded_model()), axes={"users": (1, 2)})
 
 
 @pytest.fixture
@@ -48,6 +54,14 @@ def bench(home: Path) -> Iterator[Workbench]:
     opened = Workbench(Settings.from_environment())
     yield opened
     opened.close()
+
+
+def connecting(bench: Workbench) -> Task[object]:
+    """The connection before all nodes measure together."""
+    bench.bench.start_together(USERS, "here")
+    task = bench.bench.background.last
+    assert task is not None
+    return task
 
 
 def started(bench: Workbench, plan: Plan = PLAN) -> NodesBench:
@@ -116,6 +130,53 @@ def test_what_nodes_cannot_measure_is_refused_before_anything_begins(bench: Work
     with pytest.raises(ConfigError, match="external engines"):
         bench.nodes_bench.start(Plan.from_dict({**PLAN.to_dict(), "axes": {"arm": ["external:x"]}}), "here")
     assert bench.nodes_bench.last is None and bench.machine.busy_with == ""
+
+
+def test_all_nodes_together_are_refused_in_the_words_of_the_shell(
+    bench: Workbench, cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[list[str]] = []
+    monkeypatch.setattr("engine.bench.planning.together.Cluster", lambda *_given: nullcontext(cluster))
+    monkeypatch.setattr(
+        bench.bench, "start", lambda _plan, together: begun.append([node.name for node in together.nodes])
+    )
+    cluster.failures["c"] = "its agent did not start"
+    with pytest.raises(ServerFailed, match="node c: its agent did not start") as told:
+        connected("here")
+    task = connecting(bench)
+    assert task.wait(60) and str(task.error) == str(told.value)
+    assert begun == [] and bench.machine.busy_with == ""
+    cluster.failures.clear()
+    connecting(bench).result(60)
+    assert begun == [["a", "b"]]
+
+
+def test_a_stop_ends_the_connection_to_the_nodes(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_closed = threading.Event()
+
+    def never(_address: str, on_opening: Callable[[Callable[[], None]], object]) -> None:
+        on_opening(is_closed.set)
+        assert is_closed.wait(60)
+        raise PoolClosed("it was closed meanwhile")
+
+    monkeypatch.setattr("engine.bench.planning.together.Cluster", never)
+    task = connecting(bench)
+    task.stop()
+    assert task.wait(60) and task.state == "stopped" and is_closed.is_set()
+
+
+def test_what_nodes_cannot_measure_together_is_refused_before_they_are_connected(bench: Workbench) -> None:
+    with pytest.raises(ConfigError, match="only the number of users"):
+        bench.bench.start_together(PLAN, "here")
+    assert bench.bench.background.last is None
+
+
+def test_a_run_of_a_node_is_measured_again_on_that_node(bench: Workbench, cluster: ClusterHere) -> None:
+    plan = replace(PLAN, name="Mine on b", axes={"build": ("/nowhere/lib",)})
+    bench.nodes_bench.start_again(make_run(plan=plan.to_dict(), origin="node b"), "here")
+    task = bench.nodes_bench.last
+    assert task is not None
+    assert [(one.node.name, one._plan.name) for one in task.result(60)] == [("b", "Mine on b")]
 
 
 def test_without_a_cluster_there_are_no_nodes(bench: Workbench) -> None:
