@@ -74,9 +74,9 @@ def versions(more: Iterable[str] = ()) -> dict[str, str]:
 @cache
 def sources() -> str:
     """Return 12 hexadecimal digits (of SHA-256) of this package's source files, which tell checkouts of one version
-    apart; empty where there are none to read."""
+    apart; empty where there are none to read. Of the kernel in C, a wheel has only what was made of it."""
     found = hashlib.sha256()
-    paths = [path.relative_to(_FOLDER) for path in _FOLDER.rglob("*") if path.suffix in (".py", ".c")]
+    paths = [path.relative_to(_FOLDER) for path in _FOLDER.rglob("*") if path.suffix == ".py"]
     own = sorted(path for path in paths if path.parts[0] != _DATA and "/." not in f"/{path}")
     try:
         for path in own:

@@ -50,7 +50,7 @@ def test_two_checkouts_differ_by_what_runs(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setattr(fingerprints, "_FOLDER", tmp_path)
         assert seen() == ""
         hashes = [""]
-        for name in ("a.py", "b.py", "deep/c.py", "kernel.c"):
+        for name in ("a.py", "b.py", "deep/c.py"):
             path = tmp_path / name
             path.parent.mkdir(exist_ok=True)
             path.write_text("one")
@@ -60,7 +60,15 @@ def test_two_checkouts_differ_by_what_runs(tmp_path: Path, monkeypatch: pytest.M
         (tmp_path / "b.py").rename(tmp_path / "bb.py")
         hashes.append(seen())
         assert len(set(hashes)) == len(hashes)
-        for name in ("kernel.so", "_data/program.py", ".hidden/a.py", ".#a.py", "deep/.c.py", "__pycache__/a.pyc"):
+        for name in (
+            "kernel.so",
+            "kernel.c",
+            "_data/program.py",
+            ".hidden/a.py",
+            ".#a.py",
+            "deep/.c.py",
+            "__pycache__/a.pyc",
+        ):
             path = tmp_path / name
             path.parent.mkdir(exist_ok=True)
             path.write_text("one")
