@@ -12,15 +12,17 @@ from llama_cpp.server.__main__ import main as serve
 from llama_cpp.server.settings import Settings
 
 from engine.llama.library import GGML_TYPES
+from engine.process.parent_death import end_with_socket
 from engine.specs import PoolSpec
 
 _KEY = "api_key"
 
 
-def main(_end: socket.socket, cores: str, model: str, told: str) -> None:
+def main(end: socket.socket, cores: str, model: str, told: str) -> None:
     """Serve the model. cores: numbers with commas between them, "" for all; told: a PoolSpec as JSON, with all threads
     decided."""
     os.setsid()  # Ctrl+C is for the workbench, which ends its children
+    end_with_socket(end)
     if cores:
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
     for name in list(os.environ):  # each of its settings is also read from the environment
