@@ -158,7 +158,7 @@ class Answer:
         elapsed_s = at - (self._last_at if self._first_at else self.job.submitted)
         self._first_at, self._last_at = self._first_at or at, at
         if token.id is None and part is not None and self._seen is not None:
-            number = self._seen.number(part, told=token.piece or b"")
+            number = self._seen.number(part, told=b"" if part else token.piece or b"")
         else:
             number = self._id_of(token, text)
             self._has_ids |= token.id is not None
@@ -189,25 +189,25 @@ class Answer:
         if self._seen is None:
             self._check(ids)
         elif None in ids:
-            return [self._number_of(one) if one.id is None else self._id_of(one, text) for one in tokens]
+            return [self._numbers_of((one,))[0] if one.id is None else self._id_of(one, text) for one in tokens]
         else:
             assert self._known is not None
             for number in self._seen.learn_from(self._known, ids):  # type: ignore[arg-type]  # none of them is None
                 self._learn(self._seen, self._known, tokens[ids.index(number)], text)
         return ids  # type: ignore[return-value]
 
-    def _numbers_of(self, tokens: Sequence[SentCandidate], chosen: SentToken, number: int) -> list[int]:
-        """Return the numbers of candidates of a server without ids; the chosen token has one already."""
-        name = chosen.name
-        return [number if one.name == name else self._id_of(one) for one in tokens]
-
-    def _number_of(self, token: SentCandidate) -> int:
-        """Return the number of a token of a server without ids."""
+    def _numbers_of(self, tokens: Sequence[SentCandidate], chosen: object = None, number: int = 0) -> list[int]:
+        """Return the numbers of tokens of a server without ids; `number` is that of the one with the name `chosen`."""
         assert self._seen is not None
-        number = self._numbers.get(name := token.name)
-        if number is None:
-            number = self._numbers[name] = self._seen.number(token.piece or b"")
-        return number
+        numbers, names = self._numbers, [token.name for token in tokens]
+        new = {
+            name: token.piece or b""
+            for name, token in zip(names, tokens, strict=True)
+            if name not in numbers and name != chosen
+        }
+        if new:
+            numbers.update(zip(new, self._seen.numbers([(piece, b"") for piece in new.values()]), strict=True))
+        return [number if name == chosen else numbers[name] for name in names]
 
     def _learn(self, seen: SeenVocabulary, known: SeenVocabulary, token: SentCandidate, text: str) -> None:
         """Note the bytes of an id that no job has seen yet."""
@@ -230,7 +230,7 @@ class Answer:
     def _row_of(self, token: SentToken, number: int, elapsed_s: float = 0.0, flags: int = 0) -> bytes:
         """Return the step_dtype row of a token. Its rank is known where it is among its candidates."""
         top = token.top[: self._k]
-        ids = self._ids_of(top) if token.id is not None else self._numbers_of(top, token, number)
+        ids = self._ids_of(top) if token.id is not None else self._numbers_of(top, token.name, number)
         logprobs = nats_of(top)
         logprob, rank, num_left = token.nats, 0, self._k - len(top)
         if token.logprob is not None:

@@ -38,44 +38,93 @@ class AnswerStream:
         Raises ServerFailed, ConfigError, PromptTooLong and QueueFull for what goes wrong before its last token; after
         that token the answer is whole, and the server has ENDS_WITHIN_S left.
         """
-        num_read = num_tokens = 0
+        reader = _Reader(answer, self._form, self._text, self._loop, deliver)
+        stream = self._link.stream(self._form.path, body, takes=reader.takes)
         try:
-            async with asyncio.timeout(None) as limit, self._link.stream(self._form.path, body) as events:
+            async with asyncio.timeout(None) as reader.limit, stream as events:
                 async for together in events:
-                    at, came = time.monotonic(), list[Sent]()
-                    try:
-                        for event in together:
-                            came.append(sent := await self._text.read(self._form, event, num_tokens))
-                            if sent.tokens:
-                                num_tokens = max(num_tokens + len(sent.tokens), sent.num_generated or 0)
-                    finally:
-                        num_read += len(came)
-                        deliver(partial(self._take, answer, came, at, limit))
-                    if answer.num_taken < num_read - MOST_UNDELIVERED:
-                        await _delivered(answer, num_read - MOST_UNDELIVERED)
-                    if answer.is_enough or answer.job.done():
+                    await reader.read(together)
+                    if reader.is_done:
                         return
-                if not num_read:
+                if not reader.num_read:
                     raise ServerFailed(NOTHING_SENT, status=200)
         except TimeoutError:
             return
         except EngineError:
-            await _delivered(answer, num_read)
+            await reader.delivered(reader.num_read)
             if not answer.is_over:
                 raise
 
-    def _take(self, answer: Answer, came: Sequence[Sent], at: float, limit: asyncio.Timeout) -> None:
+
+class _Reader:
+    """Reader of one answer: decodes events and delivers them. limit: on the time until the answer ends."""
+
+    limit: asyncio.Timeout
+
+    def __init__(
+        self,
+        answer: Answer,
+        form: Form,
+        text: ServerText,
+        loop: ServerLoop,
+        deliver: Callable[[Callable[[], object]], object],
+    ) -> None:
+        self._answer, self._form, self._text, self._loop, self._deliver = answer, form, text, loop, deliver
+        self.num_read = self._num_tokens = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is read."""
+        return self._answer.is_enough or self._answer.job.done()
+
+    def takes(self, together: Sequence[bytes]) -> bool:
+        """Deliver events that came together, without a wait; return False, and do nothing, where one is needed, or
+        an event is none: `read` does what is to be done then."""
+        at, came, num_tokens = time.monotonic(), list[Sent](), self._num_tokens
+        if self.is_done or self._answer.num_taken < self.num_read - MOST_UNDELIVERED:
+            return False
+        for event in together:
+            sent, num_unsent = self._text.read(self._form, event, num_tokens)
+            if num_unsent:
+                return False
+            came.append(sent)
+            num_tokens = _num_after(sent, num_tokens)
+        self._num_tokens = num_tokens
+        self._note(came, at)
+        return True
+
+    async def read(self, together: Sequence[bytes]) -> None:
+        """Deliver events that came together, and wait where too many are not delivered. Raises ServerFailed."""
+        at, came = time.monotonic(), list[Sent]()
+        try:
+            for event in together:
+                sent, num_unsent = self._text.read(self._form, event, self._num_tokens)
+                came.append(await self._text.with_unsent(sent, num_unsent) if num_unsent else sent)
+                self._num_tokens = _num_after(came[-1], self._num_tokens)
+        finally:
+            self._note(came, at)
+        await self.delivered(self.num_read - MOST_UNDELIVERED)
+
+    async def delivered(self, num_events: int) -> None:
+        """Wait until the answer has taken so many events, or its job is over."""
+        while self._answer.num_taken < num_events and not self._answer.job.done():
+            await asyncio.sleep(UNDELIVERED_POLL_S)
+
+    def _note(self, came: Sequence[Sent], at: float) -> None:
+        self.num_read += len(came)
+        self._deliver(partial(self._take, came, at))
+
+    def _take(self, came: Sequence[Sent], at: float) -> None:
         """Take events that came together; the last token among them begins the time until the end."""
-        was_over = answer.is_over
-        answer.take(came, at)
-        if answer.is_over and not was_over:
-            self._loop.soon(partial(_end_soon, limit))
+        was_over = self._answer.is_over
+        self._answer.take(came, at)
+        if self._answer.is_over and not was_over:
+            self._loop.soon(partial(_end_soon, self.limit))
 
 
-async def _delivered(answer: Answer, num_events: int) -> None:
-    """Wait until an answer has taken so many events, or its job is over."""
-    while answer.num_taken < num_events and not answer.job.done():
-        await asyncio.sleep(UNDELIVERED_POLL_S)
+def _num_after(sent: Sent, num_before: int) -> int:
+    """Return the number of tokens after an event, those that are not sent among them."""
+    return max(num_before + len(sent.tokens), sent.num_generated or 0) if sent.tokens else num_before
 
 
 def _end_soon(limit: asyncio.Timeout) -> None:

@@ -1,6 +1,8 @@
 """Chunked transfer coding: decodes the content of a response as it arrives, faster than a whole HTTP parser does."""
 
 import re
+from collections.abc import Callable
+from contextlib import suppress
 
 from engine.errors import ServerFailed
 
@@ -40,6 +42,19 @@ class Chunks:
                 self._read(part := bytes(came[: end + 2]))
             del came[: len(part)]
         return b"".join(parts)
+
+    def offer(self, came: bytearray, takes: Callable[[bytes], bool]) -> bool:
+        """Consume the bytes that have come if `takes` takes the content in them; return False, and change nothing,
+        where it does not, at the end of the response, and for what fails: whoever reads it then finds the error.
+        """
+        state, before = vars(self).copy(), bytes(came)
+        with suppress(Exception):
+            content = self.take(came)
+            if not self.is_over and (not content or takes(content)):
+                return True
+        vars(self).update(state)
+        came[:] = before
+        return False
 
     def _read(self, line: bytes) -> None:
         """Read a line: the end of a chunk, the size of the next one, or a trailer, which is passed over."""

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ import msgspec
 
 from engine.backends.address import Address
 from engine.backends.sent import ANY, decoded
-from engine.backends.wire import MOST_IDLE, Wire
+from engine.backends.wire import MOST_IDLE, Body, Wire
 from engine.errors import ConfigError, EngineError, PromptTooLong, QueueFull, ServerFailed
 
 CONNECTS_WITHIN_S = 10.0
@@ -74,12 +74,17 @@ class Link:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, body: Mapping[str, Any], begins_within_s: float | None = None
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        begins_within_s: float | None = None,
+        takes: Callable[[list[bytes]], bool] | None = None,
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """Post a request and yield its events as JSON, those that came together as one list; where the server is busy,
         wait as it asks, some times.
 
-        begins_within_s: seconds until the answer begins, and then until its first event; None: BEGINS_WITHIN_S.
+        begins_within_s: seconds until the answer begins, and then until its first event; None: BEGINS_WITHIN_S. takes:
+        is called with events as soon as they have come, and returns whether it has taken them; others are yielded.
         """
         within_s = BEGINS_WITHIN_S if begins_within_s is None else begins_within_s
         for attempt in range(MOST_WAITS + 1):
@@ -89,7 +94,7 @@ class Link:
                     async with _within(ANSWERS_WITHIN_S, "finish its error"):
                         await _check(response, self.address)
                     async with _silence(within_s) as silence:
-                        yield _events(response, silence)
+                        yield _events(response, silence, takes)
                     return
             await asyncio.sleep(wait_s)
 
@@ -319,10 +324,11 @@ async def _silence(within_s: float) -> AsyncIterator[_Silence]:
         raise ServerFailed(f"the server did not send the next token within {silence.within_s:g} s") from None
 
 
-async def _events(response: httpx2.Response, silence: _Silence) -> AsyncIterator[list[bytes]]:
-    """Yield the events of a stream that came together, or the one JSON object that a server answers with instead.
-
-    Comments and other fields are passed over.
+async def _events(
+    response: httpx2.Response, silence: _Silence, takes: Callable[[list[bytes]], bool] | None
+) -> AsyncIterator[list[bytes]]:
+    """Yield the events of a stream that came together, or the one JSON object that a server answers with instead; not
+    those that `takes` takes.
     """
     silence.begin(silence.within_s)
     is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
@@ -332,24 +338,51 @@ async def _events(response: httpx2.Response, silence: _Silence) -> AsyncIterator
         yield [content]
         return
     left, parts = bytearray(), _parts(response)
+
+    def taken(part: bytes) -> bool:
+        nonlocal left
+        if takes is None or b"\n" not in part:
+            return False
+        events, rest, is_last = _cut(left + part)
+        if is_last or (events and not takes(events)):
+            return False
+        left = rest
+        if events:
+            silence.begin(NEXT_WITHIN_S)
+        return True
+
+    if isinstance(response.stream, Body):
+        response.stream.takes = taken
     async for part in parts:
         left += part
-        *lines, left = left.split(b"\n") if b"\n" in part else (left,)
-        if max(map(len, (left, *lines))) > MOST_EVENT_BYTES:
-            raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
-        events = [data for line in lines if line.startswith(b"data:") and (data := bytes(line[5:]).strip())]
-        if is_last := b"[DONE]" in events:
-            events = events[: events.index(b"[DONE]")]
+        if b"\n" not in part and len(left) <= MOST_EVENT_BYTES:
+            continue
+        events, left, is_last = _cut(left)
         if events or is_last:
             silence.pause()
             yield events
             silence.begin(NEXT_WITHIN_S)
         if is_last:
+            takes = None
             break
     with suppress(TimeoutError, ServerFailed):  # nothing is missing
         async with asyncio.timeout(ENDS_WITHIN_S):
             async for _ in parts:
                 continue
+
+
+def _cut(came: bytearray) -> tuple[list[bytes], bytearray, bool]:
+    """Return the events in what came of a stream, the beginning of the next one, and whether the last has come.
+
+    Comments and other fields are passed over. Raises ServerFailed for an event that is too long.
+    """
+    *lines, left = came.split(b"\n")
+    if max(map(len, (left, *lines))) > MOST_EVENT_BYTES:
+        raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
+    events = [data for line in lines if line.startswith(b"data:") and (data := bytes(line[5:]).strip())]
+    if is_last := b"[DONE]" in events:
+        events = events[: events.index(b"[DONE]")]
+    return events, left, is_last
 
 
 def _bounded(text: str | None, most: int = MOST_TOLD) -> str:

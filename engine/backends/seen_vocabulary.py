@@ -1,7 +1,7 @@
 """Seen vocabulary: the tokens of a server, as far as its answers have shown them."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from engine.errors import ServerFailed
@@ -65,14 +65,18 @@ class SeenVocabulary(Vocabulary):
 
         Raises ServerFailed for an id beyond the vocabulary: it would be one of another model.
         """
-        if token >= (self._num_tokens or MOST_TOKENS):
-            raise ServerFailed(
-                f"the server sent the token id {token:,}, beyond the {self._num_tokens or MOST_TOKENS:,} of its model"
-            )
+        self._check(token)
         with self._lock:
             if token in self.pieces._known:
                 return
             self._put({token: piece}, {token: kind} if kind else {}, {token: name})
+
+    def _check(self, token: int) -> None:
+        """Raise ServerFailed for an id beyond the vocabulary."""
+        if token >= (self._num_tokens or MOST_TOKENS):
+            raise ServerFailed(
+                f"the server sent the token id {token:,}, beyond the {self._num_tokens or MOST_TOKENS:,} of its model"
+            )
 
     def learn_from(self, other: "SeenVocabulary", tokens: Iterable[int]) -> list[int]:
         """Note ids as another vocabulary knows them; return those that are unknown to both."""
@@ -108,10 +112,17 @@ class SeenVocabulary(Vocabulary):
         told: what the server calls a token that has none.
         """
         found = self._numbers.get(key := (piece, b"" if piece else told))
-        if found is None:
-            found = self._numbers[key] = len(self.pieces)
-            self.learn(found, piece)
-        return found
+        return self.numbers([key])[0] if found is None else found
+
+    def numbers(self, tokens: Sequence[tuple[bytes, bytes]]) -> list[int]:
+        """As `number`, of several tokens: the bytes of each, and what the server calls it where it has none."""
+        known, first = self._numbers, len(self.pieces)
+        if new := dict.fromkeys(token for token in tokens if token not in known):
+            self._check(first + len(new) - 1)
+            with self._lock:
+                self._put({first + place: piece for place, (piece, _) in enumerate(new)}, {}, {})
+            known.update(zip(new, range(first, first + len(new)), strict=True))
+        return [known[token] for token in tokens]
 
     def number_of_end(self) -> int:
         """Return the number of the end of a text, for a server that does not send a token for it."""

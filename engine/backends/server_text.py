@@ -53,17 +53,19 @@ class ServerText:
             await self._learn(token, piece, may_be_control=is_special)
         return [token for token, _ in pieces]
 
-    async def read(self, form: Form, event: bytes, num_before: int) -> Sent:
-        """Read an event after so many tokens, with those that llama-server has left out. Raises what it reports."""
+    def read(self, form: Form, event: bytes, num_before: int) -> tuple[Sent, int]:
+        """Read an event after so many tokens; return it, and how many llama-server has left out before those in it.
+
+        Raises what it reports.
+        """
         sent = form.read(event)
         if sent.error:
             raise refused(sent.error)
         num_unsent = (sent.num_generated or 0) - num_before - len(sent.tokens)
-        if num_unsent > 0 and sent.tokens and self._dialect is LLAMA_SERVER:
-            return await self._with_unsent(sent, num_unsent)
-        return sent
+        is_incomplete = num_unsent > 0 and sent.tokens and self._dialect is LLAMA_SERVER
+        return sent, num_unsent if is_incomplete else 0
 
-    async def _with_unsent(self, sent: Sent, num_unsent: int) -> Sent:
+    async def with_unsent(self, sent: Sent, num_unsent: int) -> Sent:
         """Return an event of llama-server with the tokens that it left out before it.
 
         It sends nothing for a token that ends within a character, and then the whole character as that of the token

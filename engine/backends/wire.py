@@ -2,8 +2,9 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 
 import h11
 import httpx2
@@ -48,7 +49,7 @@ class Wire(httpx2.AsyncBaseTransport):
             connection.close()
             raise
         is_chunked = head.status_code == 200 and (b"transfer-encoding", b"chunked") in head.headers
-        body = _Body(self, connection, is_chunked=is_chunked)
+        body = Body(self, connection, is_chunked=is_chunked)
         return httpx2.Response(head.status_code, headers=list(head.headers.raw_items()), stream=body)
 
     def keep(self, connection: "_Connection") -> None:
@@ -98,6 +99,8 @@ class _Connection(asyncio.Protocol):
         self._http = h11.Connection(h11.CLIENT, MOST_HEAD_BYTES)
         self._unread = bytearray()
         self._reader: asyncio.Future[None] | None = None
+        self._offer: Callable[[bytearray], bool] | None = None
+        self._num_known = 0
         self._error: Exception | None = None
         self.is_closed = self.is_read = False
 
@@ -112,6 +115,9 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._unread += data
+        if self._offer is not None and self._offer(self._unread):
+            self._num_known = len(self._unread)
+            return
         self._wake()
         if len(self._unread) > MOST_UNREAD_BYTES:
             self._transport.pause_reading()
@@ -145,8 +151,8 @@ class _Connection(asyncio.Protocol):
                 raise httpx2.RemoteProtocolError("the server closed the connection without an answer")
         return event
 
-    async def content(self, *, is_chunked: bool) -> AsyncIterator[bytes]:
-        """Yield the content of the response, all that has come at once, to its end."""
+    async def content(self, *, is_chunked: bool, takes: Callable[[bytes], bool] | None) -> AsyncIterator[bytes]:
+        """Yield the content of the response, all that has come at once, to its end. takes: as Body.takes."""
         if is_chunked and not self._http.trailing_data[0]:
             chunks = Chunks()
             while not chunks.is_over:
@@ -157,9 +163,9 @@ class _Connection(asyncio.Protocol):
                 if part:
                     yield part
                 elif not chunks.is_over:
-                    num_left = len(self._unread)  # of a line that is cut
-                    await self._wait(num_left)
-                    if len(self._unread) == num_left:
+                    num_cut = len(self._unread)  # of a line
+                    await self._wait(num_cut, partial(chunks.offer, takes=takes) if takes else None)
+                    if len(self._unread) <= self._num_known:
                         raise httpx2.RemoteProtocolError("the server closed the connection within the answer")
             self._http.receive_data(b"0\r\n\r\n")  # its end is all that the parser is told of the content
         while True:
@@ -193,16 +199,25 @@ class _Connection(asyncio.Protocol):
         except h11.RemoteProtocolError as error:
             raise httpx2.RemoteProtocolError(str(error)) from None
 
-    async def _wait(self, num_known: int = 0) -> None:
-        """Wait until more is unread than the bytes that are known, or the connection is closed."""
+    async def _wait(self, num_known: int = 0, offer: Callable[[bytearray], bool] | None = None) -> None:
+        """Wait until more is unread than the bytes that are known, or the connection is closed.
+
+        offer: is called with what is unread whenever more has come, and returns whether the wait goes on, as it has
+        taken that.
+        """
         self._transport.resume_reading()
-        while len(self._unread) <= num_known and not self.is_closed:
-            self._reader = asyncio.get_running_loop().create_future()
-            await self._reader
-        if self._error is not None and len(self._unread) <= num_known:
+        self._offer, self._num_known = offer, num_known
+        try:
+            while len(self._unread) <= self._num_known and not self.is_closed:
+                self._reader = asyncio.get_running_loop().create_future()
+                await self._reader
+        finally:
+            self._offer = None
+        if self._error is not None and len(self._unread) <= self._num_known:
             raise httpx2.ReadError(str(self._error)) from None
 
     def _wake(self) -> None:
+        self._offer = None
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
@@ -212,14 +227,19 @@ class _Connection(asyncio.Protocol):
         del self._unread[:num_bytes]
 
 
-class _Body(httpx2.AsyncByteStream):
-    """The content of a response, whose connection is kept once all of it was read."""
+class Body(httpx2.AsyncByteStream):
+    """The content of a response, whose connection is kept once all of it was read.
+
+    takes: is called with content in chunks as soon as it has come, while a reader waits for it, and returns whether it
+    has taken it: the reader, whose turn in the event loop would cost more than that, then gets what comes next.
+    """
 
     def __init__(self, wire: Wire, connection: _Connection, *, is_chunked: bool) -> None:
         self._wire, self._connection, self._is_chunked = wire, connection, is_chunked
+        self.takes: Callable[[bytes], bool] | None = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._connection.content(is_chunked=self._is_chunked)
+        return self._connection.content(is_chunked=self._is_chunked, takes=self.takes)
 
     async def aclose(self) -> None:
         """Keep the connection, or close it where content is left."""

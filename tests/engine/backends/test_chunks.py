@@ -62,3 +62,26 @@ def test_what_is_no_chunk_is_refused(given: bytes) -> None:
 def test_what_is_cut_is_not_over() -> None:
     assert read(b"5\r\nhel") == (b"hel", False, b"")
     assert read(b"3\r\nhel\r\n0\r\n") == (b"hel", False, b"")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_content_that_is_not_taken_is_left_as_it_was(seed: int) -> None:
+    draw = random.Random(seed)
+    parts = [draw.randbytes(draw.randint(1, 30)) for _ in range(6)]
+    given = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + END
+    chunks, came, content = Chunks(), bytearray(), []
+
+    def takes(part: bytes) -> bool:
+        if does := draw.random() < 0.5:
+            content.append(part)
+        elif draw.random() < 0.5:
+            raise ServerFailed("no")
+        return does
+
+    while given and not chunks.is_over:
+        came, given = came + given[:4], given[4:]
+        before = bytes(came)
+        if not chunks.offer(came, takes):
+            assert came == before and not chunks.is_over
+            content.append(chunks.take(came))
+    assert b"".join(content) == b"".join(parts) and chunks.is_over and not came + given

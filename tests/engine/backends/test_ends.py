@@ -134,12 +134,12 @@ def test_a_job_starts_when_the_request_of_a_cancelled_one_is_over(monkeypatch: p
     num_open, most_open, stream = 0, 0, link.Link.stream
 
     @asynccontextmanager
-    async def slow_to_leave(self: link.Link, *arguments: Any) -> AsyncIterator[Any]:
+    async def slow_to_leave(self: link.Link, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         nonlocal num_open, most_open
         num_open += 1
         most_open = max(most_open, num_open)
         try:
-            async with stream(self, *arguments) as events:
+            async with stream(self, *arguments, **options) as events:
                 yield events
         finally:
             await asyncio.sleep(0.1)

@@ -143,7 +143,7 @@ def test_a_job_can_be_stopped_while_the_end_of_its_server_is_awaited(
     is_broken = threading.Event()
 
     @asynccontextmanager
-    async def breaking(*_given: object) -> AsyncIterator[object]:
+    async def breaking(*_given: object, **_options: object) -> AsyncIterator[object]:
         is_broken.set()
         raise ServerFailed("the connection broke")
         yield

@@ -1,8 +1,12 @@
 """Seen vocabulary: what several threads add to it, and the ends of texts."""
 
+import random
 import threading
 
+import pytest
+
 from engine.backends.seen_vocabulary import SeenVocabulary
+from engine.errors import ServerFailed
 
 
 def test_tokens_of_several_threads_are_all_there() -> None:
@@ -34,3 +38,18 @@ def test_the_end_of_a_server_without_ids_has_one_number() -> None:
     numbers = [vocabulary.number(b" a"), vocabulary.number(b"", told=b"\xef\xbf\xbd"), vocabulary.number_of_end()]
     assert numbers == [0, 1, 2] and vocabulary.number_of_end() == 2
     assert [vocabulary.is_end(token) for token in numbers] == [False, False, True]
+
+
+def test_tokens_without_ids_have_the_same_numbers_together_as_one_by_one() -> None:
+    draw = random.Random(0)
+    together, single = SeenVocabulary.empty(), SeenVocabulary.empty()
+    for _ in range(50):
+        names = [(b"%d" % draw.randrange(40), b"") for _ in range(draw.randrange(6))] + [(b"", b"<end>")]
+        assert together.numbers(names) == [single.number(piece, told) for piece, told in names]
+    assert together.hash == single.hash and len(together) > 30
+
+
+def test_numbers_beyond_those_of_a_server_are_refused() -> None:
+    vocabulary = SeenVocabulary.empty(num_tokens=3)
+    with pytest.raises(ServerFailed, match="beyond the 3 of its model"):
+        vocabulary.numbers([(b"a", b"")])
