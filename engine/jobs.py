@@ -72,8 +72,8 @@ class Job(Future[Completion]):
         self._cancel, self._position = cancel, position
         self._queue_s = self._load_s = 0.0
         self._first_at = self._last_at = 0.0
-        self._changed, self._over = threading.Condition(), threading.Event()
-        self._num_waiting = 0
+        self._ending, self._over = threading.Lock(), threading.Event()
+        self._waiting: list[threading.Lock] = []
         self._completion: Completion | None = None
         self._error: EngineError | None = None
         self._callbacks: list[Callable[[Job], object]] = []
@@ -108,15 +108,17 @@ class Job(Future[Completion]):
         return asyncio.wrap_future(self).__await__()
 
     def _wait_for_step(self, index: int) -> None:
-        if len(self.steps) <= index:
-            self.check_may_wait()
-        with self._changed:
-            self._num_waiting += 1
-            try:
-                while len(self.steps) <= index and not self.done():
-                    self._changed.wait()
-            finally:
-                self._num_waiting -= 1
+        """Return once the step is there or the job is over. Each reader waits for a lock of its own, which `_notify`
+        releases: a condition variable takes four more function calls a token on the delivery thread."""
+        if len(self.steps) > index:
+            return
+        self.check_may_wait()
+        mine = threading.Lock()
+        mine.acquire()
+        while len(self.steps) <= index and not self.done():
+            self._waiting.append(mine)
+            if len(self.steps) <= index and not self.done():  # a change from here on releases it
+                mine.acquire()
 
     def check_may_wait(self) -> None:
         """Raise EngineError where the end of an open job would never come: a callback's thread, a forked process."""
@@ -178,7 +180,7 @@ class Job(Future[Completion]):
             raise ConfigError(
                 "asyncio.wait takes no jobs: give it asyncio.ensure_future(job) for each, or use asyncio.gather"
             )
-        with self._changed:
+        with self._ending:
             if not self.done():
                 self._callbacks.append(fn)
                 return
@@ -191,7 +193,7 @@ class Job(Future[Completion]):
         logged.
         """
         key = object()
-        with self._changed:
+        with self._ending:
             if not self.done():
                 self._listeners[key] = listener
 
@@ -345,7 +347,7 @@ class Job(Future[Completion]):
         self._close(None, error)
 
     def _close(self, completion: Completion | None, error: EngineError | None) -> None:
-        with self._changed:
+        with self._ending:
             if self.done():
                 return
             self._completion, self._error = completion, error and error.bare()
@@ -363,12 +365,15 @@ class Job(Future[Completion]):
             self._call(partial(callback, self))
 
     def _notify(self) -> None:
-        # a reader increments _num_waiting before it checks whether it must wait
-        if self._num_waiting:
-            with self._changed:
-                self._changed.notify_all()
-        for listener in list(self._listeners.values()):
-            self._call(listener)
+        while self._waiting:
+            try:
+                reader = self._waiting.pop()
+            except IndexError:  # another thread, which ends the job, was quicker
+                break
+            reader.release()
+        if self._listeners:
+            for listener in list(self._listeners.values()):
+                self._call(listener)
 
     def _call(self, told: Callable[[], object]) -> None:
         call_back(told, f"a callback of job {self.id}")

@@ -33,7 +33,7 @@ _WORDS = {
     Phase.PREPARING: "preparing grammar and samplers",
     Phase.SAMPLING: "sampling",
 }
-LONGEST_S = {Phase.TOKENISING: 2.0, Phase.PREPARING: 2.0, Phase.SAMPLING: 2.0}
+LONGEST_S: dict[int, float] = {Phase.TOKENISING: 2.0, Phase.PREPARING: 2.0, Phase.SAMPLING: 2.0}
 """Time limits of phases, seconds. The others are unlimited: llama_decode takes as long as the batch is large, and a
 worker that sends waits for its parent."""
 

@@ -181,9 +181,9 @@ class JobQueue:
 
     def on_decoded(self, worker: WorkerProcess, message: m.Decoded) -> None:
         """Hand a worker's new steps to their jobs."""
-        with self._lock:
-            jobs = [worker.jobs.get(steps.job) for steps in message.steps]
-        for job, steps in zip(jobs, message.steps, strict=True):
+        for steps in message.steps:
+            with self._lock:
+                job = worker.jobs.get(steps.job)
             if job is not None:
                 job.on_steps(steps.rows, is_prompt=steps.is_prompt)
 

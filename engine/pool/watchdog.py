@@ -1,5 +1,6 @@
 """Watchdog: detects hung workers by a missing heartbeat or a phase that takes too long, and kills them."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -43,13 +44,12 @@ class Watch:
         before, self.last = self.last, reading
         self.silent_s = self.silent_s + elapsed_s if self.last.num_beats == before.num_beats else 0.0
         self.phase_s = self.phase_s + elapsed_s if self.last.num_stamps == before.num_stamps else 0.0
-        phase = self.phase
         if self.silent_s > SILENCE_S and self.silent_s > self._longest_silence_s():
             return (
                 f"sent no heartbeat for {self.silent_s:.0f} s and was killed: it was suspended or starved of CPU time"
             )
-        if self.phase_s > LONGEST_S.get(phase, float("inf")):
-            return f"hung for {self.phase_s:.1f} s (limit {LONGEST_S[phase]:g} s) and was killed"
+        if self.phase_s > (longest_s := LONGEST_S.get(reading.phase, math.inf)):
+            return f"hung for {self.phase_s:.1f} s (limit {longest_s:g} s) and was killed"
         return ""
 
     def _longest_silence_s(self) -> float:

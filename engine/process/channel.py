@@ -1,12 +1,14 @@
 """Message channel: typed messages as length-prefixed msgpack frames over one end of a socket pair."""
 
 import socket
+import struct
 import time
 from typing import Any
 
 import msgspec
 
 _LENGTH = 4
+_UNPACK = struct.Struct("<I").unpack_from
 _LARGEST = 1 << 30
 
 
@@ -64,23 +66,25 @@ class Channel:
             size = 0
         if not size:
             raise EOFError("the other end of the channel is closed")
-        frames: bytearray | memoryview = self._room[:size]
+        frames: bytearray | memoryview = self._room
         if self._begun:
-            self._begun += frames
-            frames = self._begun
+            self._begun += self._room[:size]
+            frames, size = self._begun, len(self._begun)
         messages = []
         at = 0
-        while len(frames) - at >= _LENGTH:
+        while size - at >= _LENGTH:
             start = at + _LENGTH
-            end = start + int.from_bytes(frames[at:start], "little")
-            if end - start > _LARGEST:
+            (length,) = _UNPACK(frames, at)
+            if length > _LARGEST:
                 raise EOFError("a frame of the channel is damaged")
-            if len(frames) < end:
+            if size < start + length:
                 break
-            messages.append(self._decoder.decode(frames[start:end]))
-            at = end
-        if at or frames is not self._begun:
-            self._begun = bytearray(frames[at:])
+            messages.append(self._decoder.decode(frames[start : start + length]))
+            at = start + length
+        if frames is self._begun:
+            del self._begun[:at]
+        elif at < size:
+            self._begun += frames[at:size]
         return messages
 
     def receive_one(self, deadline: float | None = None) -> Any:

@@ -51,7 +51,7 @@ def job_of(prompt: str | list[int] = "a", queue: JobQueue | None = None, origin:
         position=queue.position if queue else lambda _job: 0,
         origin=origin,
     )
-    job._changed = threading.Condition(Contended())  # type: ignore[arg-type]
+    job._ending = Contended()  # type: ignore[assignment]
     return job
 
 
