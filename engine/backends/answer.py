@@ -19,6 +19,8 @@ MOST_AFTER = 16
 """Events after the last token that a request allows: they say why the answer ended, and count. More are no end."""
 MOST_TEXT_BYTES = 64 << 20
 """Of one answer."""
+_NONE = object()
+"""In place of the name of a chosen token where there is none: a token's own name may be None."""
 
 
 class Answer:
@@ -196,7 +198,7 @@ class Answer:
                 self._learn(self._seen, self._known, tokens[ids.index(number)], text)
         return ids  # type: ignore[return-value]
 
-    def _numbers_of(self, tokens: Sequence[SentCandidate], chosen: object = None, number: int = 0) -> list[int]:
+    def _numbers_of(self, tokens: Sequence[SentCandidate], chosen: object = _NONE, number: int = 0) -> list[int]:
         """Return the numbers of tokens of a server without ids; `number` is that of the one with the name `chosen`."""
         assert self._seen is not None
         numbers, names = self._numbers, [token.name for token in tokens]

@@ -78,8 +78,8 @@ class _Reader:
         return self._answer.is_enough or self._answer.job.done()
 
     def takes(self, together: Sequence[bytes]) -> bool:
-        """Deliver events that came together, without a wait; return False, and do nothing, where one is needed, or
-        an event is none: `read` does what is to be done then."""
+        """Deliver events that came together, without a wait, and return True. Return False, and do nothing, where it
+        would have to wait or an event cannot be read: `read` then handles them."""
         at, came, num_tokens = time.monotonic(), list[Sent](), self._num_tokens
         if self.is_done or self._answer.num_taken < self.num_read - MOST_UNDELIVERED:
             return False

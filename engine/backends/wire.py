@@ -231,7 +231,7 @@ class Body(httpx2.AsyncByteStream):
     """The content of a response, whose connection is kept once all of it was read.
 
     takes: is called with content in chunks as soon as it has come, while a reader waits for it, and returns whether it
-    has taken it: the reader, whose turn in the event loop would cost more than that, then gets what comes next.
+    has taken it. Content that was taken never reaches the reader: waking it would cost more.
     """
 
     def __init__(self, wire: Wire, connection: _Connection, *, is_chunked: bool) -> None:

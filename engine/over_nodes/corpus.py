@@ -147,7 +147,8 @@ def check(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> Non
         before = decoded_json(read_regular(out / SETTINGS), CorpusSettings)
     except OSError as error:
         raise ConfigError(
-            f"{out / SETTINGS}: cannot be read ({error.strerror}): every node must see this folder, and may read it"
+            f"{out / SETTINGS}: cannot be read ({error.strerror}): every node must see this folder and be allowed to "
+            "read it"
         ) from error
     except ValueError as error:
         raise ConfigError(f"{out / SETTINGS}: is damaged ({error}): give an empty folder") from error

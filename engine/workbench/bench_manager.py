@@ -147,6 +147,8 @@ class BenchManager:
             wait_for_quiet(task)
             task.let_go()
             self.start(plan, confirmed=confirmed)
+            if task.is_stopped:
+                self.stop()
 
         self._prepare(WAITING, "shared", wait_and_start)
 
@@ -167,6 +169,8 @@ class BenchManager:
             task.check()
             task.let_go()
             self.start(plan, together=together)
+            if task.is_stopped:
+                self.stop()
 
         self._prepare(CONNECTING, "shared", connect_and_start)
 

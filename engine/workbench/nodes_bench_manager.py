@@ -88,9 +88,7 @@ class NodesBenchManager:
 
     def start_again(self, run: RunRecord, address: str) -> None:
         """Measure the plan of a node's run on that node again, as `start` does."""
-        node = run.origin.removeprefix(NODE)
-        plan = Plan.from_dict(run.plan)
-        self.start(replace(plan, name=plan.name.removesuffix(f" on {node}")), address, only=[node])
+        self.start(plan_of(run), address, only=[run.origin.removeprefix(NODE)])
 
     def unsaved(self, run_id: str) -> RunRecord | None:
         """Return a run of a node that the history does not have as it is now; None for every other id."""
@@ -114,3 +112,9 @@ class NodesBenchManager:
 
 def _itself(run: RunRecord) -> RunRecord:
     return run
+
+
+def plan_of(run: RunRecord) -> Plan:
+    """Return the plan of a run, whose name is without that of the node that measured it."""
+    plan = Plan.from_dict(run.plan)
+    return replace(plan, name=plan.name.removesuffix(f" on {run.origin.removeprefix(NODE)}"))

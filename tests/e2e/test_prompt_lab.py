@@ -290,11 +290,12 @@ def test_the_server_stops_cleanly_while_a_run_streams(
 def test_workers_end_with_a_server_that_was_killed(tmp_path: Path, slow_model: Path, open_page: OpenPage) -> None:
     with running(tmp_path, slow_model) as server:
         page = open_page(server.url)
+        fill(page, "Max tokens", "2000")
         run(page)
         workers = server.workers()
         assert workers
         server.stop(signal.SIGKILL)
-        _, alive = psutil.wait_procs(workers, 60)
+        _, alive = psutil.wait_procs(workers, 30)
         assert not alive
 
 

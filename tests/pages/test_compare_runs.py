@@ -227,6 +227,22 @@ def test_only_what_differs_stands_in_the_table_with_verdicts_in_words(runs: tupl
     assert "Layout 1 × 1" in run_entries.same(comparison)
 
 
+def test_settings_of_imported_runs_do_not_take_the_columns_of_the_table(runs: tuple[RunRecord, RunRecord]) -> None:
+    names = ("verdict", "configuration", "remarks", "total speed, tok/s", "", "_")
+    cells = [
+        replace(cell, settings={**cell.settings, **dict.fromkeys(names, f"{number}th")})
+        for number, cell in enumerate(runs[0].cells)
+    ]
+    comparison = compare_runs([replace(runs[0], cells=tuple(cells))])
+    found = run_entries.frame(comparison, ["tokens_per_s"])
+    plain_table = run_entries.frame(compare_runs(runs[:1]), ["tokens_per_s"])
+    for name in ("verdict", "total speed, tok/s"):
+        assert list(found[name]) == list(plain_table[name])
+    assert list(found["configuration"]) == [entry.label for entry in comparison.entries]
+    own = [f"{name} (2)" for name in ("verdict", "configuration", "total speed, tok/s")]
+    assert all(list(found[name])[:2] == ["0th", "1th"] for name in own)
+
+
 def test_what_some_do_not_tell_is_not_the_same_in_all(runs: tuple[RunRecord, RunRecord]) -> None:
     comparison = compare_runs([runs[0], reference_runs()[0]])
     assert "parallel" in comparison.same or "parallel" in comparison.differing

@@ -71,3 +71,4 @@ def test_settings_are_headed_by_their_labels_in_lower_case() -> None:
     assert heading("layout") == "layout" and heading("n_gpu_layers") == "layers on the GPU"
     assert heading("logitbench") == "Logitbench" and heading("llama.cpp") == "llama.cpp"
     assert all(heading(name).lower() == label_of(name).lower() and is_low(heading(name)) for name in AXES_BY_NAME)
+    assert [heading(name) for name in ("", " ", "_", "__")] == ["", " ", " ", "  "]  # of imported runs

@@ -90,7 +90,7 @@ def label_of(name: str) -> str:
 def heading(name: str) -> str:
     """Return the label of an entry's setting as the heading of a column: in lower case, except for names."""
     label = label_of(name)
-    first = label.split(maxsplit=1)[0]
+    first = next(iter(label.split(maxsplit=1)), "")
     return label if first in _NAMES or first[1:] != first[1:].lower() else label[:1].lower() + label[1:]
 
 

@@ -10,12 +10,13 @@ import streamlit as st
 from engine.bench.analysis.comparison import compare_runs
 from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
+from engine.protocol import NodeInfo
 from engine.runs import CLUSTER, NODE, RunRecord
 from engine.samples import METRICS_BY_NAME
 from engine.units import counted
 from engine.workbench import Workbench
 from engine.workbench.bench_manager import CONNECTING
-from engine.workbench.nodes_bench_manager import MOST_TOGETHER, NodesBench
+from engine.workbench.nodes_bench_manager import MOST_TOGETHER, NodesBench, plan_of
 from pages.parts import number_columns, task_progress
 from pages.parts.benchmark import run_state, task_button
 from pages.parts.labels import distinct
@@ -32,8 +33,13 @@ def offer(bench: Workbench, read: Callable[[], Plan]) -> None:
     if joining is not None and joining.is_running:
         task_progress.follow(joining, joining.name)
     address, nodes = bench.cluster
-    if not nodes:
-        return
+    if nodes:
+        _buttons(bench, read, address, nodes)
+    if st.session_state[run_state.QUESTION] == "users":
+        task_button.show(bench, CONNECTING)
+
+
+def _buttons(bench: Workbench, read: Callable[[], Plan], address: str, nodes: Sequence[NodeInfo]) -> None:
     is_free = bench.nodes_bench.running is None and bench.bench.running is None
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(
@@ -46,12 +52,10 @@ def offer(bench: Workbench, read: Callable[[], Plan]) -> None:
                 "Run on all nodes together", icon=":material/hub:", key="plan_run_together",
                 disabled=not is_free or bench.bench.background.running is not None,
                 on_click=run_state.act, args=(lambda: bench.bench.start_together(read(), address),),
-                help="One pool with a worker on each node, with the number of users multiplied by the number of nodes",
+                help="One pool with a worker on each node, and users in proportion to the nodes",
             )  # fmt: skip
         names = ", ".join(node.name for node in nodes)
         st.caption(plain(f"{counted(len(nodes), 'node')} of {address}: {names}. The estimates are for this machine."))
-    if st.session_state[run_state.QUESTION] == "users":
-        task_button.show(bench, CONNECTING)
 
 
 def _start(bench: Workbench, plan: Plan, address: str) -> None:
@@ -60,23 +64,32 @@ def _start(bench: Workbench, plan: Plan, address: str) -> None:
 
 
 class Again(NamedTuple):
-    """Repetition of a run. told: what the button does, in words, empty where that needs none; press: its callback."""
+    """Repetition of a run. told: what the button does, in words, empty where that needs none; press: its callback.
+
+    is_free: whether nothing is under way that would refuse it, besides a benchmark of this machine.
+    """
 
     told: str
     press: Callable[[], None]
+    is_free: bool = True
 
 
 def again(bench: Workbench, run: RunRecord) -> Again:
     """Return how a run is measured again: by the nodes that measured it, where they are connected, else here."""
-    here = partial(run_state.start, bench, lambda: Plan.from_dict(run.plan))
+    here = partial(run_state.start, bench, lambda: plan_of(run))
     if not run.origin.startswith((NODE, CLUSTER)):
         return Again("", here)
     address, nodes = bench.cluster
+    is_free = bench.nodes_bench.running is None and bench.bench.background.running is None
     if run.origin.removeprefix(NODE) in {node.name for node in nodes if run.origin.startswith(NODE)}:
-        return Again(f"Measures the same plan on {run.origin} again", partial(_again_on_node, bench, run, address))
+        return Again(
+            f"Measures the same plan on {run.origin} again", partial(_again_on_node, bench, run, address), is_free
+        )
     if nodes and run.origin.startswith(CLUSTER):
         told = f"Measures the same plan on all nodes of {address} together again"
-        return Again(told, partial(_again_together, bench, run, address))
+        return Again(told, partial(_again_together, bench, run, address), is_free)
+    if nodes:
+        return Again(f"Measures on this machine: the cluster at {address} has no {run.origin} now", here)
     told = f"Measures on this machine: connect the cluster in the model bar to measure on the {run.origin} again"
     return Again(told, here)
 

@@ -22,6 +22,8 @@ from pages.parts.benchmark import answer_charts, answers, charts, embedding_view
 CHART, ALL, BY_TIME = "run_chart", "All configurations", "Samples by time"
 LARGE, KEPT = 460, 32
 """Least height of a chart in pixels, and number of charts that are kept."""
+OF_FILES = "Quantisations"
+"""Chart that is made anew each time: its files may come and go."""
 
 Make = Callable[[], go.Figure]
 
@@ -40,13 +42,19 @@ def show(run: RunRecord, summary: Summary, metric: str, state: Hashable) -> None
         if tab.open:
             with tab:
                 wanted = answers.objective_of(run) if run.question == "users" else None
-                charts.draw(_figure((state, metric, name, wanted), found[name]), f"run_chart_{name}")
+                key = (state, metric, name, wanted)
+                figure = _large(found[name]) if name == OF_FILES else _figure(key, found[name])
+                charts.draw(figure, f"run_chart_{name}")
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False)
 def _figure(key: tuple[object, ...], _make: Make) -> go.Figure:
     """Return the chart of a key, which nothing changes afterwards: to make one takes longer than the rest of a page."""
-    figure = _make()
+    return _large(_make)
+
+
+def _large(make: Make) -> go.Figure:
+    figure = make()
     figure.update_layout(height=max(LARGE, figure.layout.height))
     return figure
 
@@ -93,7 +101,7 @@ def _answers(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
     if has_quantisations(run):
         files = quantisations(run)
         is_known = sum(math.isfinite(file.size.num_bytes) for file in files.files) > 1
-        return {"Quantisations": lambda: quantisation_chart.quantisations(files)} if is_known else {}
+        return {OF_FILES: lambda: quantisation_chart.quantisations(files)} if is_known else {}
     return _bars(run) if run.question == "python" else {}
 
 

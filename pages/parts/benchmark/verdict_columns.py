@@ -85,7 +85,9 @@ def config(table: pd.DataFrame, pinned: str, judged: Mapping[str, Judged]) -> di
 def _badges(of: Judged) -> Any:
     kinds = {words(verdict, of.metric): kind_of(verdict, of.metric) for verdict in of.verdicts if verdict}
     shades = {text: SHADES[kind] for text, kind in kinds.items() if kind in SHADES}
-    return st.column_config.MultiselectColumn(options=list(shades), color=list(shades.values()) or None, help=of.help)
+    return st.column_config.MultiselectColumn(
+        options=list(shades), color=list(shades.values()) or None, help=of.help or of.metric.formula
+    )
 
 
 def _bounds(interval: Interval | None, unit: str, values: Sequence[float]) -> str:

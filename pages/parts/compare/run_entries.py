@@ -78,13 +78,15 @@ def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
         table[SAME] = [verdict_columns.words(one, metric) if one else "" for one in _between(comparison)]
     if any(entry.marks for entry in entries):
         table["remarks"] = [", ".join(entry.marks) for entry in entries]
-    for name in comparison.differing:
-        table[heading(name)] = _setting(entries, name)
+    measured: dict[str, list[Any]] = {}
     for name in metrics:
-        table |= verdict_columns.measured(METRICS_BY_NAME[name], [entry.cell.metrics.get(name) for entry in entries])
+        measured |= verdict_columns.measured(METRICS_BY_NAME[name], [entry.cell.metrics.get(name) for entry in entries])
         if name in judged and name != comparison.main_metric:
-            table[_heading(comparison, name)] = _words(comparison, name)
-    return pd.DataFrame(table)
+            measured[_heading(comparison, name)] = _words(comparison, name)
+    own = {(name,): name for name in (*table, *measured)}  # settings of imported runs may have these names
+    heads = distinct({**own, **{name: heading(name) for name in comparison.differing}})
+    table |= {heads[name]: _setting(entries, name) for name in comparison.differing}
+    return pd.DataFrame(table | measured)
 
 
 def same(comparison: Comparison) -> str:

@@ -107,3 +107,13 @@ def test_a_text_is_tokenised_once_for_all_its_answers_and_again_once_others_came
             done = engine.submit(text, max_tokens=1).result(60)
             assert list(done.prompt_ids) == [*map(ord, text)]
             assert len(models["/tokenize"]) - num_before == num_asked
+
+
+def test_a_candidate_without_id_text_and_bytes_is_not_the_first_token_of_the_vocabulary() -> None:
+    nameless = event("a", ord("a"), b"a", 1, "limit")
+    best = {"id": ord("a"), "token": "a", "bytes": list(b"a"), "logprob": -0.1}
+    nameless["completion_probabilities"][0]["top_logprobs"] = [best, {"logprob": -2.0}]
+    with llama_server_with(nameless) as (engine, _):
+        done = engine.submit("Once", max_tokens=1, top_k=2).result(60)
+    first, second = done.steps.top_ids[0].tolist()
+    assert first == ord("a") and second > 0
