@@ -80,6 +80,8 @@ def test_a_history_that_fails_anywhere_is_an_error_on_the_page(
     def fail(*_arguments: object, **_named: object) -> object:
         raise HistoryError("the disk is gone")
 
+    assert bench.history is not None
+    bench.history.file.write(lambda _cursor: None).result()  # what was read before is read again
     with monkeypatch.context() as broken:
         broken.setattr(DatabaseWriter, "reading", fail)
         at = frame().switch_page(f"{name}.py").run()
