@@ -126,6 +126,10 @@ class Keys {
       ["In a tree", trees[0]],
     ].filter(([, keys]) => keys.length);
     this.root.replaceChildren(head, ...groups.map(([title, keys]) => this.group(title, keys)), this.choice());
+    // The browser returns the focus to where it was, but not to a row that was drawn again meanwhile.
+    const tree = this.strip.trees.find((one) => one.hasFocus);
+    const row = tree?.current;
+    this.root.onclose = () => row && !row.isConnected && tree.current.focus();
     this.root.showModal();
   }
 

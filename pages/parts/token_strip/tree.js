@@ -48,7 +48,8 @@ class Tree {
     this.root.hidden = !data;
     const asText = JSON.stringify(data);
     if (!data || asText === this.drawn) return;
-    const hadFocus = this.list.contains(this.root.getRootNode().activeElement);
+    const { hasFocus } = this;
+    const place = this.placeIn(data.rows);
     this.drawn = asText;
     this.data = data;
     this.root.className = `tree ${data.kind ?? ""}`;
@@ -61,7 +62,20 @@ class Tree {
     this.showFolds();
     const [folded, shown] = [true, false].map((isHidden) => this.rows.filter((made) => made.hidden === isHidden));
     this.fillInTurn([...shown, ...folded], FILLED_FIRST);
-    this.focusable(Math.max(data.rows.findIndex((row) => row.is_open), 0), hadFocus);
+    this.focusable(place, hasFocus);
+  }
+
+  get hasFocus() {
+    return this.list.contains(this.root.getRootNode().activeElement);
+  }
+
+  /** The row of these that the keys begin at: the same as before, or the open one where another one was opened. */
+  placeIn(rows) {
+    const opened = (all) => all.find((row) => row.is_open)?.key;
+    const before = this.data?.rows ?? [];
+    const key = opened(before) === opened(rows) ? before[this.current?.index]?.key : opened(rows);
+    const found = [key, opened(rows)].map((wanted) => rows.findIndex((row) => row.key === wanted));
+    return Math.max(found[0] < 0 ? found[1] : found[0], 0);
   }
 
   /** Make a row with all that it is to the keyboard and to a screen reader; what is seen in it comes with `fill`. */
