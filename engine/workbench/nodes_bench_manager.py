@@ -76,7 +76,7 @@ class NodesBenchManager:
     def start(self, plan: Plan, address: str, *, only: Collection[str] = ()) -> None:
         """Measure a plan whole on each node of the cluster at `address`, in the background.
 
-        only: names of the nodes that measure, without any all of them.
+        only: names of the nodes that measure; empty: all.
 
         Raises ConfigError for what nodes cannot measure and while the machine is used, HistoryError without a history.
         """
@@ -117,4 +117,6 @@ def _itself(run: RunRecord) -> RunRecord:
 def plan_of(run: RunRecord) -> Plan:
     """Return the plan of a run, whose name is without that of the node that measured it."""
     plan = Plan.from_dict(run.plan)
+    if not run.origin.startswith(NODE):
+        return plan
     return replace(plan, name=plan.name.removesuffix(f" on {run.origin.removeprefix(NODE)}"))

@@ -81,7 +81,7 @@ def again(bench: Workbench, run: RunRecord) -> Again:
         return Again("", here)
     address, nodes = bench.cluster
     is_free = bench.nodes_bench.running is None and bench.bench.background.running is None
-    if run.origin.removeprefix(NODE) in {node.name for node in nodes if run.origin.startswith(NODE)}:
+    if run.origin in {NODE + node.name for node in nodes}:
         return Again(
             f"Measures the same plan on {run.origin} again", partial(_again_on_node, bench, run, address), is_free
         )

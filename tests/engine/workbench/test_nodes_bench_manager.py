@@ -19,7 +19,7 @@ from engine.settings import Settings
 from engine.tasks import Task
 from engine.workbench import Workbench
 from engine.workbench.machine_lease import MachineBusy
-from engine.workbench.nodes_bench_manager import NodesBench
+from engine.workbench.nodes_bench_manager import NodesBench, plan_of
 from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
 from tests.engine.history.run_maker import make_run
 from tests.waiting import until
@@ -177,6 +177,12 @@ def test_a_run_of_a_node_is_measured_again_on_that_node(bench: Workbench, cluste
     task = bench.nodes_bench.last
     assert task is not None
     assert [(one.node.name, one._plan.name) for one in task.result(60)] == [("b", "Mine on b")]
+
+
+def test_only_a_node_takes_its_name_from_that_of_its_run() -> None:
+    for origin, name in (("node b", "Mine"), ("node c", "Mine on b"), ("measured", "Mine on b")):
+        assert plan_of(make_run(plan=replace(PLAN, name="Mine on b").to_dict(), origin=origin)).name == name
+    assert plan_of(make_run(plan=replace(PLAN, name="Mine on measured").to_dict())).name == "Mine on measured"
 
 
 def test_without_a_cluster_there_are_no_nodes(bench: Workbench) -> None:
