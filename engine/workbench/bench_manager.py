@@ -132,8 +132,7 @@ class BenchManager:
             if not path.is_file():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_synthetic(shape, path, progress=task.update)
-            task.let_go()
-            self.start(plan, confirmed=confirmed)
+            self._go_on(task, lambda: self.start(plan, confirmed=confirmed))
 
         self._prepare(f"Writing {path.name}", "shared", write_and_start)
 
@@ -145,10 +144,7 @@ class BenchManager:
 
         def wait_and_start(task: Task[object]) -> None:
             wait_for_quiet(task)
-            task.let_go()
-            self.start(plan, confirmed=confirmed)
-            if task.is_stopped:
-                self.stop()
+            self._go_on(task, lambda: self.start(plan, confirmed=confirmed))
 
         self._prepare(WAITING, "shared", wait_and_start)
 
@@ -167,12 +163,16 @@ class BenchManager:
                 task.check()
                 raise
             task.check()
-            task.let_go()
-            self.start(plan, together=together)
-            if task.is_stopped:
-                self.stop()
+            self._go_on(task, lambda: self.start(plan, together=together))
 
         self._prepare(CONNECTING, "shared", connect_and_start)
+
+    def _go_on(self, task: Task[object], start: Callable[[], object]) -> None:
+        """Start the run that a preparation was for; a stop of the preparation that comes meanwhile ends the run."""
+        task.let_go()
+        start()
+        if task.is_stopped:
+            self.stop()
 
     def quietness(self) -> Quietness | None:
         """Return how quiet the machine is now; None until the second reading."""
