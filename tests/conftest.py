@@ -24,9 +24,12 @@ from engine.models.quantise import QuantiseJob
 from engine.models.reading import read_model
 from engine.pool.pool import Pool
 from engine.settings import PREFIX
+from engine.specs import Sampling
 from tests.story_folder import write_folder
 
 SHORT_SAMPLE_S = 0.1
+ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
+"""Sampling by which the shipped model never ends its text."""
 PATIENT_MS = 90_000
 """How long tests in the browser wait for what they expect: others run beside them, and what is slow is not wrong."""
 

@@ -24,6 +24,7 @@ from engine.pool.pool import Pool
 from engine.pool.watchdog import SILENCE_S
 from engine.process.program import Program
 from engine.specs import Sampling
+from tests.conftest import ENDLESS
 from tests.processes import children_with, free_port
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.waiting import until
@@ -31,7 +32,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.slow
 
 PROMPT = "Once upon a time"
-ENDLESS = Sampling(logit_bias=((2, float("-inf")),))
 SILENT_S = 6.0
 """Limit of silence where a node is to be lost: other programs let no node that runs wait that long."""
 SLOW_START_S = 180

@@ -24,12 +24,12 @@ from engine.pool.pool import Pool
 from engine.protocol import mixture_of
 from engine.settings import Settings
 from engine.specs import Sampling
+from tests.conftest import ENDLESS
 from tests.engine.cluster.nodes_here import ClusterHere, cluster_here, death_of
 from tests.waiting import until
 
 SMALL: dict[str, Any] = {"threads": 1, "parallel": 2, "n_ctx": 256}
 PROMPT = "Once upon a time"
-ENDLESS = Sampling(logit_bias=((2, float("-inf")),))
 
 
 def opened(model: Path, **options: Any) -> Pool:

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 
 import psutil
 
-from engine import ConfigError, Pool, Sampling
+from engine import ConfigError, Pool
+from tests.conftest import ENDLESS
 from tests.waiting import until
 
-ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 MAX_GROWTH = 50 << 20
 TIME = "took longer than 2 s"
 """Error text of the limit that is reached first on a busy machine."""

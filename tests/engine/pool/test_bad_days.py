@@ -14,11 +14,11 @@ import gguf
 import psutil
 import pytest
 
-from engine import ModelError, Pool, PoolClosed, Sampling, WorkerDied
+from engine import ModelError, Pool, PoolClosed, WorkerDied
 from engine.models.synthetic import write_synthetic
+from tests.conftest import ENDLESS
 from tests.processes import has_ended
 
-ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 HOLDER = """
 import signal, sys, time
 from engine import Pool, Sampling

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine import JobTimeout, ModelError, Pool, Sampling
-
-ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
+from engine import JobTimeout, ModelError, Pool
+from tests.conftest import ENDLESS
 
 
 @pytest.fixture(scope="module")

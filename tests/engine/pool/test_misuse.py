@@ -18,11 +18,11 @@ import pytest
 
 from engine import ConfigError, EngineError, Job, Pool, Sampling, WorkerDied
 from engine.pool import messages as m
+from tests.conftest import ENDLESS
 from tests.processes import children_with
 from tests.waiting import until
 
 PROMPT = "The old woman said to the wolf"
-ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 Asking = Callable[[Pool, Job], object]
 
 

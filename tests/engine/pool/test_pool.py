@@ -20,10 +20,10 @@ from engine import (
     complete,
 )
 from engine.specs import MAX_RECORDED
+from tests.conftest import ENDLESS
 from tests.waiting import until
 
 PROMPT = "The old woman said to the wolf"
-ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 
 
 def test_a_late_reader_gets_every_step_from_the_start(pool: Pool) -> None:

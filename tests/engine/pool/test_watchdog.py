@@ -15,12 +15,12 @@ from engine import Job, Pool, Sampling, WorkerDied
 from engine.llama.phase import LONGEST_S, Phase
 from engine.pool.watchdog import LOADING_SILENCE_S, SILENCE_S, TICK_S, Watch, keep_watch, look_at_all
 from engine.process.pulse import Pulse, Reading
+from tests.conftest import ENDLESS
 from tests.processes import children_with
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-ENDLESS = Sampling(seed=1, logit_bias=((2, float("-inf")),))
 POISON, HARMLESS = [666, 300], [300, 301]
 
 
