@@ -57,7 +57,7 @@ class AnswerStream:
 
 
 class _Reader:
-    """Reader of one answer: decodes events and delivers them. limit: on the time until the answer ends."""
+    """Reader of one answer: decodes events and delivers them. limit: the timeout that the last token starts."""
 
     limit: asyncio.Timeout
 

@@ -29,8 +29,8 @@ TICK_S = 0.5
 LIST_S = 2.0
 """How often the cluster is asked for its nodes; one that comes back is used again."""
 AUTO_S = 60.0
-"""How often the cluster of this machine is looked for anew where the one that "auto" found is away: that starts a
-program."""
+"""Least seconds between two searches for the cluster of this machine after the one that "auto" found has stopped
+answering: each starts a program."""
 _CONNECT_S, _AGENT_S, _REACH_S = 90.0, 90.0, 5.0
 _ASK_S = 180.0
 """Longest wait for Ray's answer, after which the program that speaks to it is ended and another one started: longer

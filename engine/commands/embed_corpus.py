@@ -32,7 +32,7 @@ from engine.tasks import Progress, Task
 from engine.units import counted
 
 LISTED_EVERY = 20
-"""Times as long as a list of the folder took until the next one: of many files on a network disk it takes seconds."""
+"""Pause before the folder is listed again, in times that the last listing took: many files take seconds."""
 
 
 def embed_corpus(given: argparse.Namespace) -> None:

@@ -22,8 +22,8 @@ class ClusterBench(Task[list[NodeBench]]):
     Nodes of one machine measure one after the other, those of different machines at the same time. A node that fails
     does not end the others. After `stop`, what was measured is returned; it fails as Stopped only where nothing had
     begun. group: name that the runs share; each has that of its node after it. keep: stores a run, see NodeBench; it
-    is called from several threads. only: names of the nodes that measure, without any all of them. unusable: why nodes
-    could not be used at all, by their names.
+    is called from several threads. only: names of the nodes that measure; empty: all. unusable: why nodes could not be
+    used at all, by their names.
 
     Raises ConfigError, ModelError or ServerFailed where the models or the cluster cannot be used.
     """

@@ -14,7 +14,7 @@ from pages.parts.plain import plain
 
 REFRESH_S = 1.0
 OF_A_RUN = (WAITING, CONNECTING)
-"""Names of the tasks that are drawn only where the run that they begin is asked for."""
+"""Names of the tasks that prepare a run: they are drawn only beside the button that started them."""
 
 
 def button(
