@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from operator import neg
 
 from engine.backends.seen_vocabulary import SeenVocabulary
-from engine.backends.sent import Sent, SentCandidate, SentToken, nats_of
+from engine.backends.sent import Name, Sent, SentCandidate, SentToken, nats_of, piece_of
 from engine.errors import ServerFailed
 from engine.jobs import Job
 from engine.step_parts import INSPECTED, SHARED_MOMENT, row_packer
@@ -37,7 +37,7 @@ class Answer:
         self._vocabulary = job.vocabulary
         self._seen = job.vocabulary if isinstance(job.vocabulary, SeenVocabulary) else None
         self._known = known if isinstance(known, SeenVocabulary) else None
-        self._numbers: dict[object, int] = {}
+        self._numbers: dict[Name, int] = {}
         self._k, self._packed = job.request.top_k, row_packer(job.request.top_k)
         self._no_p_final = (math.nan,) * self._k
         self._rows: list[bytes] = []
@@ -145,7 +145,7 @@ class Answer:
         self.job.on_steps(b"".join(rows), is_prompt=True)
 
     def _take_tokens(self, tokens: Sequence[SentToken], text: str, at: float) -> None:
-        has_parts = self._seen is not None and any(token.id is None for token in tokens)
+        has_parts = self._seen is not None and None in [token.id for token in tokens]
         parts = _parts(tokens, text) if has_parts else [None] * len(tokens)
         for place, (token, part) in enumerate(zip(tokens, parts, strict=True), 1):
             if not self.is_over:
@@ -191,25 +191,27 @@ class Answer:
         if self._seen is None:
             self._check(ids)
         elif None in ids:
-            return [self._numbers_of((one,))[0] if one.id is None else self._id_of(one, text) for one in tokens]
+            return [self._numbers_of([one.name])[0] if one.id is None else self._id_of(one, text) for one in tokens]
         else:
             assert self._known is not None
             for number in self._seen.learn_from(self._known, ids):  # type: ignore[arg-type]  # none of them is None
                 self._learn(self._seen, self._known, tokens[ids.index(number)], text)
         return ids  # type: ignore[return-value]
 
-    def _numbers_of(self, tokens: Sequence[SentCandidate], chosen: object = _NONE, number: int = 0) -> list[int]:
+    def _numbers_of(self, names: Sequence[Name], chosen: object = _NONE, number: int = 0) -> list[int]:
         """Return the numbers of tokens of a server without ids; `number` is that of the one with the name `chosen`."""
-        assert self._seen is not None
-        numbers, names = self._numbers, [token.name for token in tokens]
-        new = {
-            name: token.piece or b""
-            for name, token in zip(names, tokens, strict=True)
-            if name not in numbers and name != chosen
-        }
-        if new:
-            numbers.update(zip(new, self._seen.numbers([(piece, b"") for piece in new.values()]), strict=True))
-        return [number if name == chosen else numbers[name] for name in names]
+        numbers = self._numbers
+        found = list(map(numbers.get, names))
+        if None in found:
+            new = [name for name, one in zip(names, found, strict=True) if one is None and name != chosen]
+            if new:
+                assert self._seen is not None
+                told = self._seen.numbers([piece_of(name) or b"" for name in new])
+                numbers.update(zip(new, told, strict=True))
+            found = [number if name == chosen else numbers[name] for name in names]
+        elif chosen in names and found[names.index(chosen)] != number:
+            found = [number if name == chosen else one for name, one in zip(names, found, strict=True)]
+        return found  # type: ignore[return-value]  # none of them is None
 
     def _learn(self, seen: SeenVocabulary, known: SeenVocabulary, token: SentCandidate, text: str) -> None:
         """Note the bytes of an id that no job has seen yet."""
@@ -231,18 +233,19 @@ class Answer:
 
     def _row_of(self, token: SentToken, number: int, elapsed_s: float = 0.0, flags: int = 0) -> bytes:
         """Return the step_dtype row of a token. Its rank is known where it is among its candidates."""
-        top = token.top[: self._k]
-        ids = self._ids_of(top) if token.id is not None else self._numbers_of(top, token.name, number)
-        logprobs = nats_of(top)
-        logprob, rank, num_left = token.nats, 0, self._k - len(top)
+        if token.id is None:
+            names, logprobs = token.named(self._k)
+            ids = self._numbers_of(names, token.name, number)
+        else:
+            top = token.top[: self._k]
+            ids, logprobs = self._ids_of(top), nats_of(top)
+        logprob, rank = token.nats, 0
         if token.logprob is not None:
             flags, rank = flags | INSPECTED, _rank(logprob, logprobs)
-        return self._packed(
-            *(number, rank, logprob, math.nan, math.nan, math.nan, math.nan, elapsed_s, flags, 0),
-            *(*ids, *[-1] * num_left),
-            *(*logprobs, *[-math.inf] * num_left),
-            *self._no_p_final,
-        )
+        if num_left := self._k - len(ids):
+            ids, logprobs = [*ids, *[-1] * num_left], [*logprobs, *[-math.inf] * num_left]
+        record = number, rank, logprob, math.nan, math.nan, math.nan, math.nan, elapsed_s, flags, 0
+        return self._packed(*record, *ids, *logprobs, *self._no_p_final)
 
     def _mark_end(self) -> None:
         """Note that the model ended the text: the last token has no bytes, or the server sends none for the end."""
@@ -266,6 +269,8 @@ def _parts(tokens: Sequence[SentToken], text: str) -> list[bytes]:
     such a token adds none, and the last one all that is left.
     """
     whole, parts, at = text.encode("utf-8", "replace"), [], 0
+    if len(tokens) == 1:
+        return [whole]
     for token in tokens:
         piece = token.piece or b""
         part = piece if whole.startswith(piece, at) else b""
@@ -277,5 +282,7 @@ def _parts(tokens: Sequence[SentToken], text: str) -> list[bytes]:
 
 def _rank(logprob: float, top: Sequence[float]) -> int:
     """Return the rank of a log-probability among those of the candidates; 0, unknown, where it is below all of them."""
+    if top and logprob >= top[0]:
+        return 1
     rank = 1 + bisect_left(top, -logprob, key=neg)
     return rank if rank <= len(top) else 0

@@ -30,11 +30,10 @@ class AnswerStream:
     def __init__(self, link: Link, loop: ServerLoop, text: ServerText, form: Form) -> None:
         self._link, self._loop, self._text, self._form = link, loop, text, form
 
-    async def read(
-        self, answer: Answer, body: Mapping[str, Any], deliver: Callable[[Callable[[], object]], object]
-    ) -> None:
+    async def read(self, answer: Answer, body: Mapping[str, Any], deliver: Callable[..., object]) -> None:
         """Post a request and deliver its events to an answer, until the server ends it or nothing of it is missing.
 
+        deliver: is given a function and its arguments, as ServerLoop.deliver.
         Raises ServerFailed, ConfigError, PromptTooLong and QueueFull for what goes wrong before its last token; after
         that token the answer is whole, and the server has ENDS_WITHIN_S left.
         """
@@ -67,10 +66,11 @@ class _Reader:
         form: Form,
         text: ServerText,
         loop: ServerLoop,
-        deliver: Callable[[Callable[[], object]], object],
+        deliver: Callable[..., object],
     ) -> None:
         self._answer, self._form, self._text, self._loop, self._deliver = answer, form, text, loop, deliver
         self.num_read = self._num_tokens = 0
+        self._is_ending = False
 
     @property
     def is_done(self) -> bool:
@@ -112,13 +112,13 @@ class _Reader:
 
     def _note(self, came: Sequence[Sent], at: float) -> None:
         self.num_read += len(came)
-        self._deliver(partial(self._take, came, at))
+        self._deliver(self._take, came, at)
 
     def _take(self, came: Sequence[Sent], at: float) -> None:
         """Take events that came together; the last token among them begins the time until the end."""
-        was_over = self._answer.is_over
         self._answer.take(came, at)
-        if self._answer.is_over and not was_over:
+        if self._answer.is_over and not self._is_ending:
+            self._is_ending = True
             self._loop.soon(partial(_end_soon, self.limit))
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 
 from engine.errors import ServerFailed
 
@@ -27,46 +26,55 @@ class Chunks:
 
         Raises ServerFailed for malformed chunks.
         """
-        parts = []
-        while came and not self.is_over:
-            if self._left:
-                parts.append(part := bytes(came[: self._left]))
-                self._left -= len(part)
-                self._is_at_end = True
-            else:
-                end = came.find(_LINE_END, 0, MOST_LINE_BYTES)
-                if end < 0:
-                    if len(came) >= MOST_LINE_BYTES:
-                        raise ServerFailed(f"the size of a chunk has more than {MOST_LINE_BYTES:,} bytes")
-                    break
-                self._read(part := bytes(came[: end + 2]))
-            del came[: len(part)]
-        return b"".join(parts)
+        content, num_bytes = self._read(came)
+        del came[:num_bytes]
+        return content
 
     def offer(self, came: bytearray, takes: Callable[[bytes], bool]) -> bool:
         """Consume the bytes that have come if `takes` takes the content in them; return False, and change nothing,
         where it does not, at the end of the response, and for what fails: whoever reads it then finds the error.
         """
-        state, before = vars(self).copy(), bytes(came)
-        with suppress(Exception):
-            content = self.take(came)
+        state = self.is_over, self._left, self._num_trailers, self._is_at_end
+        try:
+            content, num_bytes = self._read(came)
             if not self.is_over and (not content or takes(content)):
+                del came[:num_bytes]
                 return True
-        vars(self).update(state)
-        came[:] = before
+        except Exception:  # found again by whoever reads it
+            pass
+        self.is_over, self._left, self._num_trailers, self._is_at_end = state
         return False
 
-    def _read(self, line: bytes) -> None:
+    def _read(self, came: bytearray) -> tuple[bytes, int]:
+        """Return the content in what came, and how many bytes of that were read."""
+        parts, at = [], 0
+        while at < len(came) and not self.is_over:
+            if self._left:
+                parts.append(part := bytes(came[at : at + self._left]))
+                at += len(part)
+                self._left -= len(part)
+                self._is_at_end = True
+            else:
+                end = came.find(_LINE_END, at, at + MOST_LINE_BYTES)
+                if end < 0:
+                    if len(came) - at >= MOST_LINE_BYTES:
+                        raise ServerFailed(f"the size of a chunk has more than {MOST_LINE_BYTES:,} bytes")
+                    break
+                self._read_line(came, at, end)
+                at = end + len(_LINE_END)
+        return b"".join(parts), at
+
+    def _read_line(self, came: bytearray, start: int, end: int) -> None:
         """Read a line: the end of a chunk, the size of the next one, or a trailer, which is passed over."""
         if self._is_at_end:
             self._is_at_end = False
-            if line != _LINE_END:
+            if end > start:
                 raise ServerFailed("a chunk is longer than its size")
         elif self._num_trailers >= 0:
-            self.is_over, self._num_trailers = line == _LINE_END, self._num_trailers + 1
+            self.is_over, self._num_trailers = end == start, self._num_trailers + 1
             if self._num_trailers > MOST_TRAILERS:
                 raise ServerFailed(f"the content has more than {MOST_TRAILERS} trailers")
-        elif (size := _SIZE.fullmatch(line, 0, len(line) - 2)) is None:
+        elif (size := _SIZE.fullmatch(came, start, end)) is None:
             raise ServerFailed("a chunk has no size")
         else:
             self._left = int(size[1], 16)

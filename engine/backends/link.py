@@ -343,10 +343,11 @@ async def _events(
         nonlocal left
         if takes is None or b"\n" not in part:
             return False
-        events, rest, is_last = _cut(left + part)
+        events, rest, is_last = _cut(left + part if left else part)
         if is_last or (events and not takes(events)):
             return False
-        left = rest
+        if left or rest:
+            left = bytearray(rest)
         if events:
             silence.begin(NEXT_WITHIN_S)
         return True
@@ -357,7 +358,8 @@ async def _events(
         left += part
         if b"\n" not in part and len(left) <= MOST_EVENT_BYTES:
             continue
-        events, left, is_last = _cut(left)
+        events, rest, is_last = _cut(left)
+        left = bytearray(rest)
         if events or is_last:
             silence.pause()
             yield events
@@ -371,13 +373,13 @@ async def _events(
                 continue
 
 
-def _cut(came: bytearray) -> tuple[list[bytes], bytearray, bool]:
+def _cut(came: bytes | bytearray) -> tuple[list[bytes], bytes | bytearray, bool]:
     """Return the events in what came of a stream, the beginning of the next one, and whether the last has come.
 
     Comments and other fields are passed over. Raises ServerFailed for an event that is too long.
     """
     *lines, left = came.split(b"\n")
-    if max(map(len, (left, *lines))) > MOST_EVENT_BYTES:
+    if len(came) > MOST_EVENT_BYTES and max(map(len, (left, *lines))) > MOST_EVENT_BYTES:
         raise ServerFailed(f"the server sent an event of more than {MOST_EVENT_BYTES:,} bytes")
     events = [data for line in lines if line.startswith(b"data:") and (data := bytes(line[5:]).strip())]
     if is_last := b"[DONE]" in events:

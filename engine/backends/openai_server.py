@@ -244,14 +244,14 @@ class ServerEngine(metaclass=Refusing):
         ids = await self._prompt_ids(job)
         if isinstance(job.vocabulary, SeenVocabulary) and isinstance(self.vocabulary, SeenVocabulary):
             job.vocabulary.learn_from(self.vocabulary, ids)
-        sampling, found, deliver = job.sampling, self.found, partial(self._deliver, job)
+        sampling, found, deliver = job.sampling, self.found, partial(self._loop.deliver, _tell, job)
         if sampling.seed is None and self.capabilities.seeds:
             sampling = replace(sampling, seed=random.getrandbits(31))
         queue_s = started - job.submitted
         deliver(partial(job.on_started, ids, num_cached=0, seed=sampling.seed or 0, queue_s=queue_s, load_s=0.0))
         answer = Answer(job, self.vocabulary, started)
         if not job.request.max_tokens and not job.request.prompt_logprobs:
-            deliver(partial(answer.end, "length"))
+            deliver(answer.end, "length")
             return
         body = found.form.body(found.dialect, found.model, ids or job.prompt, sampling, job.request)
         try:
@@ -259,24 +259,9 @@ class ServerEngine(metaclass=Refusing):
         except CancelledError:
             if not job.is_cancelled:
                 raise
-            deliver(partial(answer.end, "cancelled"))
+            deliver(answer.end, "cancelled")
         else:
             deliver(answer.finish)
-
-    def _deliver(self, job: Job, told: Callable[[], object]) -> None:
-        """Deliver what came for a job, unless it is over; an answer that cannot be read fails it."""
-
-        def tell() -> None:
-            if job.done():
-                return
-            try:
-                told()
-            except EngineError as error:
-                job.fail(error)
-            except Exception as defect:
-                job.fail(_defect(defect))
-
-        self._loop.deliver(tell)
 
     async def _prompt_ids(self, job: Job) -> list[int]:
         """Return the token ids of a prompt; none where the server does not return them. Raises PromptTooLong."""
@@ -369,6 +354,18 @@ class ServerEngine(metaclass=Refusing):
 
     def __exit__(self, *_error: object) -> None:
         self.close()
+
+
+def _tell(job: Job, told: Callable[..., object], *args: object) -> None:
+    """Call a function with what came for a job, unless it is over; an answer that cannot be read fails it."""
+    if job.done():
+        return
+    try:
+        told(*args)
+    except EngineError as error:
+        job.fail(error)
+    except Exception as defect:
+        job.fail(_defect(defect))
 
 
 def _defect(error: Exception) -> EngineError:

@@ -1,7 +1,7 @@
 """Seen vocabulary: the tokens of a server, as far as its answers have shown them."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Self
 
 from engine.errors import ServerFailed
@@ -19,6 +19,10 @@ class _Growing(Sparse[T]):
     def put(self, index: int, value: T) -> None:
         self._known[index] = value
         self.grow(index + 1)
+
+    def extend(self, values: Collection[T]) -> None:
+        self._known.update(enumerate(values, self._length))
+        self._length += len(values)
 
     def grow(self, length: int) -> None:
         """Have at least so many entries."""
@@ -38,7 +42,7 @@ class SeenVocabulary(Vocabulary):
     pieces: _Growing[bytes]  # type: ignore[assignment]  # indexed like a tuple and bytes
     kinds: _Growing[int]  # type: ignore[assignment]
     _num_tokens: int
-    _numbers: dict[tuple[bytes, bytes], int]
+    _numbers: dict[bytes | tuple[bytes], int]
     _lock: threading.Lock
 
     @classmethod
@@ -111,18 +115,27 @@ class SeenVocabulary(Vocabulary):
 
         told: what the server calls a token that has none.
         """
-        found = self._numbers.get(key := (piece, b"" if piece else told))
-        return self.numbers([key])[0] if found is None else found
+        key = (told,) if told and not piece else piece
+        found = self._numbers.get(key)
+        return self._number_of_new({key: piece}) if found is None else found
 
-    def numbers(self, tokens: Sequence[tuple[bytes, bytes]]) -> list[int]:
-        """As `number`, of several tokens: the bytes of each, and what the server calls it where it has none."""
-        known, first = self._numbers, len(self.pieces)
-        if new := dict.fromkeys(token for token in tokens if token not in known):
+    def numbers(self, pieces: Sequence[bytes]) -> list[int]:
+        """As `number`, of several tokens."""
+        known = self._numbers
+        new: dict[bytes | tuple[bytes], bytes] = {piece: piece for piece in pieces if piece not in known}
+        if new:
+            self._number_of_new(new)
+        return [known[piece] for piece in pieces]
+
+    def _number_of_new(self, new: Mapping[bytes | tuple[bytes], bytes]) -> int:
+        """Number tokens in their order by what tells them apart, each with its bytes; return the first number."""
+        with self._lock:
+            first = len(self.pieces)
             self._check(first + len(new) - 1)
-            with self._lock:
-                self._put({first + place: piece for place, (piece, _) in enumerate(new)}, {}, {})
-            known.update(zip(new, range(first, first + len(new)), strict=True))
-        return [known[token] for token in tokens]
+            self.kinds.grow(first + len(new))
+            self.pieces.extend(new.values())  # which other threads see last
+        self._numbers.update(zip(new, range(first, first + len(new)), strict=True))
+        return first
 
     def number_of_end(self) -> int:
         """Return the number of the end of a text, for a server that does not send a token for it."""

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -19,7 +19,7 @@ _LOWEST_LOGPROB = -9999.0
 """What servers send for minus infinity, which JSON cannot express."""
 _ESCAPED = re.compile(r"(?:\\x[0-9a-fA-F]{2}){1,256}")
 _NULL = b"null"
-_NO_BYTES = msgspec.Raw(_NULL)
+_NO_BYTES, _NO_IDS = msgspec.Raw(_NULL), msgspec.Raw(_NULL)
 _LOGPROB = attrgetter("logprob")
 
 Id = Annotated[int, msgspec.Meta(ge=0, le=MAX_ID)]
@@ -28,6 +28,8 @@ Text = Annotated[str, msgspec.Meta(max_length=MOST_PIECE_BYTES)]
 _Bytes = Annotated[list[Annotated[int, msgspec.Meta(ge=0, lt=256)]], msgspec.Meta(max_length=MOST_PIECE_BYTES)]
 _MOST_TOP = msgspec.Meta(max_length=MAX_RECORDED + 1)
 T = TypeVar("T")
+Name = str | tuple[str | None, bytes] | None
+"""What tells a token of a server without ids apart from others: its text, and its bytes as JSON where it has them."""
 
 
 class SentCandidate(msgspec.Struct, gc=False, rename={"raw": "bytes"}):
@@ -44,21 +46,17 @@ class SentCandidate(msgspec.Struct, gc=False, rename={"raw": "bytes"}):
     @property
     def nats(self) -> float:
         """Its log-probability as it is recorded: NaN where it is not reported, at most 0."""
-        if self.logprob is None:
-            return math.nan
-        return -math.inf if self.logprob <= _LOWEST_LOGPROB else min(self.logprob, 0.0)
+        return math.nan if self.logprob is None else _recorded(self.logprob)
 
     @property
-    def name(self) -> object:
+    def name(self) -> Name:
         """What tells it apart from other tokens of a server without ids: text and bytes."""
         return self.token if self.raw is _NO_BYTES else (self.token, bytes(self.raw))
 
     @property
     def piece(self) -> bytes | None:
         """Its bytes, None where the server sends neither them nor a text. Raises ServerFailed."""
-        if (raw := bytes(self.raw)) != _NULL:
-            return bytes(decoded(raw, _BYTES))
-        return None if self.token is None else _unescaped(self.token)
+        return piece_of(self.name)
 
 
 class SentToken(SentCandidate, gc=False):
@@ -69,19 +67,72 @@ class SentToken(SentCandidate, gc=False):
     @property
     def top(self) -> Sequence[SentCandidate]:
         """Its candidates that have a log-probability, most probable first."""
-        told = [one for one in self.top_logprobs or () if one.logprob is not None]
-        return sorted(told, key=_LOGPROB, reverse=True)
+        told = self.top_logprobs or []
+        if _is_in_order([one.logprob for one in told]):
+            return told
+        return sorted([one for one in told if one.logprob is not None], key=_LOGPROB, reverse=True)
+
+    def named(self, k: int) -> tuple[Sequence[Name], list[float]]:
+        """Return the names of the first k of `top`, and their log-probabilities as they are recorded."""
+        top = self.top[:k]
+        return [one.token if one.raw is _NO_BYTES else one.name for one in top], nats_of(top)
+
+
+class _ColumnToken(SentToken, gc=False):
+    """A token of OpenAI's legacy form. Its candidates stay one dict, of log-probabilities by text: nothing needs an
+    object for each while an answer is read.
+    """
+
+    by_text: dict[Text, Logprob | None] = {}
+
+    @property
+    def top(self) -> Sequence[SentCandidate]:
+        return SentToken(top_logprobs=[SentCandidate(None, *one) for one in self.by_text.items()]).top
+
+    def named(self, k: int) -> tuple[Sequence[Name], list[float]]:
+        logprobs = list(self.by_text.values())
+        if not _is_in_order(logprobs):
+            return super().named(k)
+        return list(self.by_text)[:k], _all_recorded(logprobs[:k])  # type: ignore[arg-type]  # none of them is None
+
+
+def _is_in_order(logprobs: list[float | None]) -> bool:
+    """Return whether all candidates have a log-probability, and the most probable is the first."""
+    try:
+        return logprobs == sorted(logprobs, reverse=True) and logprobs != [None]  # type: ignore[type-var]
+    except TypeError:
+        return False
 
 
 def nats_of(top: Sequence[SentCandidate]) -> list[float]:
     """Return the log-probabilities of candidates as they are recorded, which SentToken.top has put in order."""
-    told = [one.logprob for one in top]
-    if told and (told[0] > 0.0 or told[-1] <= _LOWEST_LOGPROB):  # type: ignore[operator]  # those of `top` are not None
-        return [one.nats for one in top]
-    return told  # type: ignore[return-value]
+    return _all_recorded([one.logprob for one in top])  # type: ignore[misc]  # those of `top` are not None
 
 
-class Sent(NamedTuple):
+def _all_recorded(logprobs: list[float]) -> list[float]:
+    """Return log-probabilities, the highest first, as they are recorded."""
+    if logprobs and (logprobs[0] > 0.0 or logprobs[-1] <= _LOWEST_LOGPROB):
+        return [_recorded(one) for one in logprobs]
+    return logprobs
+
+
+def _recorded(logprob: float) -> float:
+    return -math.inf if logprob <= _LOWEST_LOGPROB else min(logprob, 0.0)
+
+
+def piece_of(name: Name) -> bytes | None:
+    """Return the bytes of a token by its name, None where the server sends neither them nor a text.
+
+    Raises ServerFailed.
+    """
+    if isinstance(name, tuple):
+        name, raw = name
+        if raw != _NULL:
+            return bytes(decoded(raw, _BYTES))
+    return None if name is None else _unescaped(name)
+
+
+class Sent(msgspec.Struct, gc=False):
     """What one event of a stream brings.
 
     text: what the tokens add to the answer. prompt: the tokens of the prompt, where they are scored. finish: why the
@@ -133,7 +184,7 @@ class _Choice(msgspec.Struct, gc=False):
     logprobs: _Logprobs | None = None
     finish_reason: Any = None
     token_ids: list[Id] | None = None
-    prompt_token_ids: msgspec.Raw = msgspec.Raw(_NULL)
+    prompt_token_ids: msgspec.Raw = _NO_IDS
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -183,7 +234,7 @@ def of_completion(content: bytes) -> Sent:
         return _counted(Sent(), event)
     choice = event.choices[0]
     tokens = _of_logprobs(choice.logprobs)
-    if bytes(choice.prompt_token_ids) != _NULL:  # the chunk before the first token
+    if choice.prompt_token_ids is not _NO_IDS and bytes(choice.prompt_token_ids) != _NULL:  # before the first token
         return _counted(Sent(prompt=tokens), event)
     tokens = tokens or [SentToken(one) for one in choice.token_ids or ()]
     return _counted(Sent(_few(tokens), _text(choice.text), finish=_finish(choice)), event)
@@ -206,16 +257,13 @@ def of_chat(content: bytes) -> Sent:
 
 def _counted(sent: Sent, event: _Event) -> Sent:
     """Return what an event brings, with its counts and its error, which most events do not have."""
-    usage = event.usage
-    if not isinstance(usage, dict):
-        return sent if event.error is None else sent._replace(error=event.error)
-    details = usage.get("prompt_tokens_details")
-    return sent._replace(
-        num_prompt=_count(usage.get("prompt_tokens")),
-        num_cached=_count(details.get("cached_tokens")) if isinstance(details, dict) else None,
-        num_generated=_count(usage.get("completion_tokens")),
-        error=event.error,
-    )
+    sent.error, usage = event.error, event.usage
+    if isinstance(usage, dict):
+        details = usage.get("prompt_tokens_details")
+        sent.num_prompt = _count(usage.get("prompt_tokens"))
+        sent.num_cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+        sent.num_generated = _count(usage.get("completion_tokens"))
+    return sent
 
 
 def _few(tokens: list[SentToken]) -> list[SentToken]:
@@ -241,7 +289,7 @@ def _of_logprobs(told: _Logprobs | None) -> list[SentToken]:
     if not len(texts) == len(logprobs) == len(tops):
         raise ServerFailed("the server sent lists of log-probabilities of different lengths")
     return [
-        SentToken(None, text, logprob, top_logprobs=[SentCandidate(None, *one) for one in (top or {}).items()])
+        _ColumnToken(None, text, logprob, by_text=top or {})
         for text, logprob, top in zip(texts, logprobs, tops, strict=True)
     ]
 

@@ -14,6 +14,8 @@ ENDS_WITHIN_S = 5.0
 HAND_OVER_S = 0.001
 """Shortest time between two deliveries."""
 T = TypeVar("T")
+_Told = tuple[Callable[..., object], tuple[object, ...]]
+"""A function that is called in the delivery thread, and its arguments."""
 
 
 class ServerLoop:
@@ -24,8 +26,8 @@ class ServerLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._deliveries: SimpleQueue[list[Callable[[], object]] | None] = SimpleQueue()
-        self._told: list[Callable[[], object]] = []
+        self._deliveries: SimpleQueue[list[_Told] | None] = SimpleQueue()
+        self._told: list[_Told] = []
         self._handed_over = 0.0
         self._is_closed, self._lock = False, threading.Lock()
         self._begun: set[Future[Any]] = set()
@@ -65,12 +67,12 @@ class ServerLoop:
         except CancelledError:
             raise PoolClosed("this engine was closed meanwhile: connect again") from None
 
-    def deliver(self, told: Callable[[], object]) -> None:
+    def deliver(self, told: Callable[..., object], *args: object) -> None:
         """Call a function in the delivery thread, after those given before. Only for what runs in this loop.
 
         What its tasks deliver within HAND_OVER_S is handed over at once: the threads take turns less often.
         """
-        self._told.append(told)
+        self._told.append((told, args))
         if len(self._told) == 1:
             self._loop.call_at(self._handed_over + HAND_OVER_S, self._hand_over)
 
@@ -111,5 +113,5 @@ class ServerLoop:
     def _deliver(self) -> None:
         with listening():
             while (told := self._deliveries.get()) is not None:
-                for one in told:
-                    call_back(one, "the delivery of an answer")
+                for call, args in told:
+                    call_back(call, "the delivery of an answer", *args)

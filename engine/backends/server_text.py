@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from engine.backends.dialects import LLAMA_SERVER, Dialect, Form
 from engine.backends.link import Link, refused
@@ -81,7 +82,7 @@ class ServerText:
         assert isinstance(self._vocabulary, SeenVocabulary)
         for token, piece in pieces:
             self._vocabulary.learn(token, piece)
-        return sent._replace(tokens=[*(SentToken(token) for token in ids[:-1]), told])
+        return replace(sent, tokens=[*(SentToken(token) for token in ids[:-1]), told])
 
     async def _pieces(self, text: str, *, add_special: bool, parse_special: bool) -> list[tuple[int, bytes]]:
         """Return the ids and the bytes of a text's tokens, as llama-server returns them."""
