@@ -96,7 +96,8 @@ class NodeInfo(NamedTuple):
     features of llama.cpp's libraries.
 
     reason: why the pool does not use it, as a predicate; empty where it may. difference: in what its versions differ
-    from the first node's, as a predicate, where the pool uses it all the same.
+    from the first node's, as a predicate, where the pool uses it all the same. id: in Ray; given_name: as Ray lists it,
+    while `name` has a part of the id where another node has the same.
     """
 
     name: str
@@ -109,6 +110,8 @@ class NodeInfo(NamedTuple):
     num_workers: int
     reason: str
     difference: str = ""
+    id: str = ""
+    given_name: str = ""
 
 
 class Engine(Protocol):

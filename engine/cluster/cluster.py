@@ -10,10 +10,9 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 
-import msgspec
-
 from engine.cluster import messages as c
 from engine.cluster.listener import Listener, check_exposed
+from engine.cluster.naming import with_id
 from engine.cluster.remote_node import RemoteNode
 from engine.errors import ConfigError, EngineError, PoolClosed, ServerFailed, WorkerDied
 from engine.owner import OwnerProcess
@@ -40,8 +39,7 @@ than Ray itself waits for a head node that does not answer (60 s)."""
 class Cluster:
     """Connection to the Ray cluster at `address`, HOST:PORT or "auto" for the one of this machine.
 
-    changed: condition that is notified when a node comes or goes. failures: why nodes have no agent, by node name.
-    Use it as a context manager or call close().
+    changed: condition that is notified when a node comes or goes. Use it as a context manager or call close().
     """
 
     def __init__(
@@ -61,8 +59,9 @@ class Cluster:
         self.address = self._joined = address
         self._found_at = time.monotonic()
         self.changed = threading.Condition()
-        self.failures: dict[str, str] = {}
         self._nodes: dict[str, RemoteNode] = {}
+        self._failures: dict[str, str] = {}
+        self._listed = frozenset[str]()
         self._starting = set[str]()
         self._names: dict[str, str] = {}
         self._lost = set[str]()
@@ -86,7 +85,7 @@ class Cluster:
         self._welcome(listing)
         self._await_all(lambda ready: on_nodes(ready, len(listing.nodes)))
         self._shorten_names(listing.nodes)
-        failures = dict(self.failures)
+        failures = self.failures
         for name, reason in failures.items():
             _log.warning("node %s is not used: %s", name, reason)
         if not self.nodes:
@@ -112,6 +111,16 @@ class Cluster:
         """Nodes that can be used, in the order of their names."""
         with self.changed:
             return sorted(self._nodes.values(), key=lambda node: (node.name, node.id))
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why nodes have no agent, by their names."""
+        with self.changed:
+            return {self._names[id]: reason for id, reason in self._failures.items()}
+
+    def failure_of(self, id: str) -> str:
+        """Return why the node of this id has no agent; empty where it has one, or is not there."""
+        return self._failures.get(id, "")
 
     def close(self) -> None:
         """Hang up on every agent, which ends its workers; safe to call twice, and does nothing in a fork."""
@@ -214,17 +223,16 @@ class Cluster:
 
     def _welcome(self, listing: c.Listing) -> None:
         """Start an agent on every node that has none; note why agents have ended."""
+        self._listed = frozenset(one.id for one in listing.nodes)
         self._ended.update(listing.failures)
         with self.changed:
-            listed = {self._names.get(one.id) for one in listing.nodes}
-            self.failures = {name: reason for name, reason in self.failures.items() if name in listed}
+            self._failures = {id: reason for id, reason in self._failures.items() if id in self._listed}
             new = [one for one in listing.nodes if one.id not in self._nodes and one.id not in self._starting]
             self._starting.update(one.id for one in new)
             for found in sorted(new, key=lambda one: one.id in self._names):  # those that had a name see the new ones
                 self._names[found.id] = self._name(found, listing.nodes)
         for one in new:
-            found = msgspec.structs.replace(one, name=self._names[one.id])
-            threading.Thread(target=self._start_agent, args=(found,), daemon=True).start()
+            threading.Thread(target=self._start_agent, args=(one,), daemon=True).start()
 
     def _name(self, found: c.Found, listed: list[c.Found]) -> str:
         """Return the name of a node, with its id where another node of the list has the same; it keeps it if it can.
@@ -236,7 +244,7 @@ class Cluster:
             is_shared = not self._lost.issuperset(others)
         else:
             is_shared = before != found.name or any(self._names.get(other) == found.name for other in others)
-        return f"{found.name} ({found.id[:6]})" if is_shared else found.name
+        return with_id(found.name, found.id) if is_shared else found.name
 
     def _shorten_names(self, listed: list[c.Found]) -> None:
         """Give a node its name without its id where no other one of that name can be used: Ray still lists a node that
@@ -257,13 +265,13 @@ class Cluster:
             node = self._dialled(found)
         except Exception as error:  # whatever it is, the node is tried again
             told = str(error) if isinstance(error, EngineError) else repr(error)
-            _log.info("node %s is not used: %s", found.name, told)
+            _log.info("node %s is not used: %s", self._names[found.id], told)
             with self.changed:
-                self.failures[found.name] = told
+                self._failures[found.id] = told
         with self.changed:
             self._starting.discard(found.id)
             if node is not None and not node.is_lost and not self.is_closed:
-                self.failures.pop(found.name, None)
+                self._failures.pop(found.id, None)
                 self._nodes[found.id] = node
                 self._lost.discard(found.id)
             self.changed.notify_all()
@@ -277,7 +285,8 @@ class Cluster:
         self._ended.pop(found.id, None)
         try:
             ray.ask(c.StartAgent(found.id, listener.host, listener.port, token), _ASK_S)
-            return RemoteNode(found, self._awaited(found, dialled), listener, self._on_lost)
+            end = self._awaited(found, dialled)
+            return RemoteNode(found, self._names[found.id], end, listener, self._on_lost)
         finally:
             listener.forget(token)
 
@@ -288,7 +297,10 @@ class Cluster:
             try:
                 return dialled.result(TICK_S)
             except FutureTimeout:
-                if reason := self._ended.pop(found.id, ""):
+                reason = self._ended.pop(found.id, "")
+                if found.id not in self._listed:  # also where the program that would be told of the agent has ended
+                    raise WorkerDied("the node left the cluster before its agent had dialled in") from None
+                if reason:
                     raise WorkerDied(f"its agent ended: {reason}") from None
             except CancelledError:
                 raise _cancelled() from None

@@ -31,15 +31,21 @@ ANSWER_S = 60.0
 class RemoteNode:
     """A node with an agent: starts workers there, asks about its files, and notices its loss.
 
-    cores: those that it lends; free_bytes: available memory as last reported; silent_s: seconds since the agent was
-    heard, as `tick` counts them; loss: why it is lost, empty while it is not. on_lost is called once, from any thread.
+    name: as this connection calls it; given_name: as Ray lists it. cores: those that it lends; free_bytes: available
+    memory as last reported; silent_s: seconds since the agent was heard, as `tick` counts them; loss: why it is lost,
+    empty while it is not. on_lost is called once, from any thread.
     """
 
     def __init__(
-        self, found: c.Found, end: socket.socket, listener: Listener, on_lost: Callable[["RemoteNode"], object]
+        self,
+        found: c.Found,
+        name: str,
+        end: socket.socket,
+        listener: Listener,
+        on_lost: Callable[["RemoteNode"], object],
     ) -> None:
         """Wait for the agent's first message. Raises WorkerDied, ConfigError for an agent of another version."""
-        self.id, self.name, self.address = found.id, found.name, found.address
+        self.id, self.name, self.given_name, self.address = found.id, name, found.name, found.address
         self._listener, self._on_lost = listener, on_lost
         self._channel = Channel(end, _FROM_AGENT)
         self._lock = threading.Lock()
@@ -136,7 +142,7 @@ class RemoteNode:
         hello = self.hello
         return NodeInfo(
             self.name, self.address, self.cores, hello.memory_bytes, self.free_bytes, hello.cpu, hello.llama,
-            num_workers, reason, difference,
+            num_workers, reason, difference, self.id, self.given_name,
         )  # fmt: skip
 
     def tell(self, message: Message) -> None:

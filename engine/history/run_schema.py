@@ -44,6 +44,7 @@ TYPES: Mapping[Part, Mapping[str, Any]] = {
         "allowed_cores": Annotated[list[Count], msgspec.Meta(max_length=100_000)] | None,
         "cpu_quota": float | None,
         "llama": dict[Text, Text],
+        "node": dict[Text, Text],
     },
     "versions": {},
     "outcome": {

@@ -20,6 +20,7 @@ from engine.history import run_from_bytes
 from engine.ids import new_id
 from engine.machine.fingerprint import fingerprint_hash
 from engine.over_nodes import messages as m
+from engine.over_nodes.node_of_run import IDENTITY, NAME_CHARACTERS, identity
 from engine.process.channel import Channel
 from engine.runs import NODE, CellRecord, RunRecord
 from engine.tasks import Progress, Stopped
@@ -157,8 +158,8 @@ class NodeBench:
 
     def _own(self, content: bytes) -> RunRecord:
         """Return the run that the node sent, as one of this history. Raises HistoryError where it is none."""
-        run, name = run_from_bytes(content, f"The run of node {self.node.name}"), self.node.name[:100]
-        facts = {key: value for key, value in run.machine.items() if key not in ("hash", "name")}
+        run, name = run_from_bytes(content, f"The run of node {self.node.name}"), self.node.name[:NAME_CHARACTERS]
+        facts = {key: value for key, value in run.machine.items() if key not in ("hash", "name", IDENTITY)}
         named = {**facts, "name": ": ".join(part for part in (name, str(facts.get("cpu", ""))) if part)}
         is_here = self.node.address in _own_addresses()
         return replace(
@@ -168,7 +169,7 @@ class NodeBench:
             name=self._plan.name,
             question=self._plan.question,
             plan=self._plan.to_dict(),
-            machine={**named, "hash": fingerprint_hash(facts if is_here else named)},
+            machine={**named, "hash": fingerprint_hash(facts if is_here else named), IDENTITY: identity(self.node)},
             cells=tuple(self._with_path_here(cell) for cell in run.cells),
             origin=f"{NODE}{name}",
         )

@@ -9,6 +9,7 @@ from engine.cluster.cluster import Cluster, check_open, opening
 from engine.cluster.messages import WAITED_S
 from engine.cluster.model_files import Tell
 from engine.cluster.model_on_nodes import ModelOnNodes
+from engine.cluster.naming import node_called
 from engine.cluster.node_memory import check_fits_on
 from engine.cluster.remote_node import RemoteNode
 from engine.cluster.specs import ClusterSpec, spread
@@ -61,7 +62,7 @@ class OnNodes:
         if not nodes:
             raise ServerFailed(f"no node of the cluster {cluster.address} is there any more: open the model again")
         counts = _counts(nodes, asked, spec.instances)
-        self._chosen = {name for name, num in asked.workers.items() if num}
+        self._chosen = {name for name, num in counts.items() if num} if asked.workers else set()
         self.spec = replace(spec, instances=sum(counts.values()))
         used = [node for node in nodes if counts[node.name]]
         self._llama = self._llama_of(used[0])
@@ -132,10 +133,9 @@ class OnNodes:
         Raises ConfigError for an unknown node or one that may not be used, ModelError, MemoryRefused.
         """
         usable = [node for node in self._cluster.nodes if not self._reason_against(node)]
-        candidates = [node for node in usable if node.name == name or not name]
+        candidates = [node_called(usable, name)] if name else usable
         if not candidates:
-            known = ", ".join(node.name for node in usable)
-            raise ConfigError(f"node {name!r}: is not one that can be used; these can: {known or 'none'}")
+            raise ConfigError("no node of the cluster can be used for another worker at present")
         with self._lock:
             counts = Counter(self._places.values())
             node = min(candidates, key=lambda one: (counts[one.name] + 1) / one.cores)
@@ -277,15 +277,14 @@ def on_nodes(
 
 
 def _counts(nodes: list[RemoteNode], asked: ClusterSpec, instances: int) -> dict[str, int]:
-    """Return the number of workers of each node, by name. Raises ConfigError for a name that no node has."""
+    """Return the number of workers of each node, by name. Raises ConfigError for a name of no node, or of several."""
     if not asked.workers:
         instances = instances if instances > 1 else len(nodes)
         return dict(zip([node.name for node in nodes], spread(instances, [one.cores for one in nodes]), strict=True))
-    names = [node.name for node in nodes]
-    for name in asked.workers:
-        if name not in names:
-            raise ConfigError(f"workers: the cluster has no node {name!r}; it has {', '.join(names)}")
-    return {name: asked.workers.get(name, 0) for name in names}
+    counts = {node.name: 0 for node in nodes}
+    for name, num in asked.workers.items():
+        counts[node_called(nodes, name).name] += num
+    return counts
 
 
 def halves(told: Callable[[float], object], on_step: Callable[[str], object]) -> tuple[Tell, Callable[[float], object]]:

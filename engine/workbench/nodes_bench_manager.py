@@ -1,6 +1,6 @@
 """Benchmarks over the nodes of a cluster: start, watch and stop the one that runs; the runs of a group."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -10,6 +10,7 @@ from engine.errors import HistoryError
 from engine.over_nodes.cluster_bench import ClusterBench
 from engine.over_nodes.group import GroupKeeper, Member, group_of, tag_of
 from engine.over_nodes.node_bench import NodeBench
+from engine.protocol import NodeInfo
 from engine.runs import NODE, RunRecord
 from engine.tasks import TaskRunner
 from engine.workbench.bench_manager import NO_HISTORY
@@ -23,7 +24,7 @@ MOST_TOGETHER = 20
 class NodesBench(ClusterBench):
     """Task that measures a plan on every node and stores the runs; what could not be stored is tried again later."""
 
-    def __init__(self, plan: Plan, address: str, kept: HistoryManager, only: Collection[str] = ()) -> None:
+    def __init__(self, plan: Plan, address: str, kept: HistoryManager, only: Mapping[str, str] | None) -> None:
         self.plan, self.address, self._kept = plan, address, kept
         name = plan.name or "Benchmark"
         self._keeper = GroupKeeper(kept.history, tag_of(name, datetime.now()), kept.failed)
@@ -73,10 +74,10 @@ class NodesBenchManager:
         """The running benchmark, if any."""
         return self._runs.running
 
-    def start(self, plan: Plan, address: str, *, only: Collection[str] = ()) -> None:
+    def start(self, plan: Plan, address: str, *, only: Mapping[str, str] | None = None) -> None:
         """Measure a plan whole on each node of the cluster at `address`, in the background.
 
-        only: names of the nodes that measure; empty: all.
+        only: names of the nodes that measure, by their ids; empty: all.
 
         Raises ConfigError for what nodes cannot measure and while the machine is used, HistoryError without a history.
         """
@@ -86,9 +87,9 @@ class NodesBenchManager:
         self._runs.start(task, lambda: self._machine.acquire(task.name, "measurement"))
         self._begun = [*(one for one in self._begun if one.num_unsaved), task]
 
-    def start_again(self, run: RunRecord, address: str) -> None:
-        """Measure the plan of a node's run on that node again, as `start` does."""
-        self.start(plan_of(run), address, only=[run.origin.removeprefix(NODE)])
+    def start_again(self, run: RunRecord, address: str, node: NodeInfo) -> None:
+        """Measure the plan of a node's run again on that node, see `node_of`, as `start` does."""
+        self.start(plan_of(run), address, only={node.id: node.name})
 
     def unsaved(self, run_id: str) -> RunRecord | None:
         """Return a run of a node that the history does not have as it is now; None for every other id."""

@@ -23,18 +23,21 @@ ADDRESS = "10.0.0.1:6379"
 
 @pytest.fixture
 def again(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
-    """What was asked of the benchmarks over nodes, which have one run each: origin and address."""
+    """What was asked of the benchmarks over nodes, which have one run each: id of the node, and address."""
     asked: list[tuple[str, str]] = []
     nodes: Any = TaskRunner[Any]()
     nodes.group = lambda _run: []
-    nodes.start_again = lambda run, address: asked.append((run.origin, address))
+    nodes.start_again = lambda _run, address, node: asked.append((node.id, address))
     monkeypatch.setattr(bench, "nodes_bench", nodes)
     yield asked
 
 
 def connect(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     """Have a cluster with nodes of these names connected, none without any."""
-    nodes = [NodeInfo(name, "10.0.0.1", 2, 8 << 30, 4 << 30, "a processor", {}, 0, "") for name in names]
+    nodes = [
+        NodeInfo(name, "10.0.0.1", 2, 8 << 30, 4 << 30, "a processor", {}, 0, "", id=f"id {name}", given_name=name)
+        for name in names
+    ]
     monkeypatch.setattr(Workbench, "cluster", property(lambda _self: (ADDRESS if nodes else "", nodes)))
 
 
@@ -84,7 +87,18 @@ def test_a_run_of_a_node_is_measured_again_there(
     at = opened(manager, make_run(replace(plan, rounds=1), origin="node ash"))
     assert "on node ash again" in at.button(key="run_again").proto.help
     press(at, "run_again")
-    assert again == [("node ash", ADDRESS)] and manager.calls == []
+    assert again == [("id ash", ADDRESS)] and manager.calls == []
+
+
+def test_a_run_of_a_name_that_several_nodes_have_is_measured_here_and_says_why(
+    manager: ScriptedManager, plan: Plan, again: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect(monkeypatch, "ash", "ash")
+    at = opened(manager, make_run(replace(plan, rounds=1), origin="node ash"))
+    told = at.button(key="run_again").proto.help
+    assert told.startswith("Measures on this machine") and "which of them measured this run is not known" in told
+    press(at, "run_again")
+    assert [called[0] for called in manager.calls] == ["start"] and again == []
 
 
 def test_a_run_of_all_nodes_is_measured_again_by_them(

@@ -10,6 +10,7 @@ import streamlit as st
 from engine.bench.analysis.comparison import compare_runs
 from engine.bench.analysis.summary import summarise
 from engine.bench.planning.plan import Plan
+from engine.over_nodes.node_of_run import node_of
 from engine.protocol import NodeInfo
 from engine.runs import CLUSTER, NODE, RunRecord
 from engine.samples import METRICS_BY_NAME
@@ -81,22 +82,22 @@ def again(bench: Workbench, run: RunRecord) -> Again:
         return Again("", here)
     address, nodes = bench.cluster
     is_free = bench.nodes_bench.running is None and bench.bench.background.running is None
-    if run.origin in {NODE + node.name for node in nodes}:
-        return Again(
-            f"Measures the same plan on {run.origin} again", partial(_again_on_node, bench, run, address), is_free
-        )
+    if nodes and run.origin.startswith(NODE):
+        node, reason = node_of(run, nodes)
+        if node is None:
+            return Again(f"Measures on this machine: {reason}", here)
+        press = partial(_again_on_node, bench, run, address, node)
+        return Again(f"Measures the same plan on {NODE}{node.name} again", press, is_free)
     if nodes and run.origin.startswith(CLUSTER):
         told = f"Measures the same plan on all nodes of {address} together again"
         return Again(told, partial(_again_together, bench, run, address), is_free)
-    if nodes:
-        return Again(f"Measures on this machine: the cluster at {address} has no {run.origin} now", here)
     told = f"Measures on this machine: connect the cluster in the model bar to measure on the {run.origin} again"
     return Again(told, here)
 
 
-def _again_on_node(bench: Workbench, run: RunRecord, address: str) -> None:
+def _again_on_node(bench: Workbench, run: RunRecord, address: str, node: NodeInfo) -> None:
     def start() -> None:
-        bench.nodes_bench.start_again(run, address)
+        bench.nodes_bench.start_again(run, address, node)
         run_state.show_plan(run.question)
 
     run_state.act(start)

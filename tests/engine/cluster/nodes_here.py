@@ -43,7 +43,7 @@ class ClusterHere:
         thread = threading.Thread(target=agent.serve, daemon=True)
         thread.start()
         node = RemoteNode(
-            c.Found(f"id-{name}", name, "127.0.0.1", cores), dialled.result(60), self._listener, self._lost
+            c.Found(f"id-{name}", name, "127.0.0.1", cores), name, dialled.result(60), self._listener, self._lost
         )
         with self.changed:
             self.nodes.append(node)
@@ -65,6 +65,10 @@ class ClusterHere:
         with self.changed:
             self.nodes.remove(node)
             self.changed.notify_all()
+
+    def failure_of(self, id: str) -> str:
+        """As a real cluster, of what a test has put into `failures` by ids."""
+        return self.failures.get(id, "")
 
     def close(self) -> None:
         """End every agent."""

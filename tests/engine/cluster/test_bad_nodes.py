@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from engine.calls import embed
+from engine.cluster import cluster as clusters
 from engine.cluster.cluster import Cluster
 from engine.embedding.models import find_model
 from engine.errors import ConfigError, ServerFailed
@@ -163,6 +166,30 @@ def test_jobs_and_nodes_outlive_the_program_that_speaks_to_ray(cluster: RayClust
         finally:
             cluster.kill("c")
     until(lambda: not titled(cluster.processes(), "_Agent"), "an agent outlives the pool")
+
+
+def test_a_node_killed_while_its_agent_is_awaited_is_given_up_once_ray_lists_it_no_more(
+    cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(clusters, "_AGENT_S", SLOW_START_S)  # so that only the list can end the wait
+    before = {one.pid for one in speaking_to_ray(set())}
+    is_awaited = threading.Event()
+    psutil.Process(cluster.raylets["b"]).suspend()  # it starts no agent
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(
+            Cluster, cluster.address, on_nodes=lambda ready, _found: is_awaited.set() if ready else None
+        )
+        assert is_awaited.wait(SLOW_START_S)
+        (program,) = speaking_to_ray(before)
+        program.kill()  # the next one is told nothing of the agent
+        until(lambda: speaking_to_ray(before | {program.pid}), "no other program speaks to Ray")
+        cluster.kill("b")
+        try:
+            with opening.result(SLOW_START_S) as opened:
+                assert [node.name for node in opened.nodes] == ["a"]
+        finally:
+            cluster.add("b")
+    assert "node b is not used: the node left the cluster" in caplog.text
 
 
 def test_a_cluster_of_another_ray_is_refused_in_one_sentence(cluster: RayCluster) -> None:

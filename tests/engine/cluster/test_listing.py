@@ -148,8 +148,8 @@ class Dialled:
 
     is_lost = False
 
-    def __init__(self, found: c.Found) -> None:
-        self.id, self.name = found.id, found.name
+    def __init__(self, found: c.Found, name: str) -> None:
+        self.id, self.name = found.id, name
 
     def lose(self, _reason: str) -> None: ...
 
@@ -164,10 +164,10 @@ def test_a_name_is_shared_only_by_nodes_that_can_be_used(
 ) -> None:
     listed = [("1" * 8, "x"), ("2" * 8, "x"), ("3" * 8, "x"), ("4" * 8, "y")]
 
-    def dialled(_self: Cluster, found: c.Found) -> Any:
+    def dialled(cluster: Cluster, found: c.Found) -> Any:
         if found.id[0] not in f"{usable}4":
             raise WorkerDied("its node is dead")
-        return Dialled(found)
+        return Dialled(found, cluster._names[found.id])
 
     monkeypatch.setattr(Cluster, "_list", lambda _self: listing(*listed))
     monkeypatch.setattr(Cluster, "_dialled", dialled)
@@ -182,6 +182,27 @@ def test_a_name_is_shared_only_by_nodes_that_can_be_used(
         until(lambda: not cluster._starting, "an agent still starts")
         cluster._welcome(listing(listed[0]))
         assert cluster.failures == {}
+
+
+class Silent:
+    """Program that starts agents that never dial in, and says nothing of them."""
+
+    is_alive = True
+
+    def ask(self, *_asked: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_an_agent_is_awaited_only_while_its_node_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ("1" * 8, "x"), ("2" * 8, "y")
+    with unopened(monkeypatch, "127.0.0.1:1") as cluster:
+        cluster._listener, cluster._ray = Listener("127.0.0.1"), Silent()  # type: ignore[assignment]
+        cluster._welcome(listing(first, second))
+        cluster._welcome(listing(second))
+        until(lambda: cluster._starting == {second[0]}, "an agent of a node that left is awaited")
+        assert cluster.failures == {"x": "the node left the cluster before its agent had dialled in"}
+        assert cluster.failure_of(first[0]) and not cluster.failure_of(second[0])
 
 
 def test_a_node_keeps_its_name_and_one_in_place_of_a_lost_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,10 +19,11 @@ from engine.machine.cores import allowed_cores
 from engine.machine.fingerprint import fingerprint_hash
 from engine.over_nodes import cluster_bench, node_bench
 from engine.over_nodes import messages as m
-from engine.over_nodes.cluster_bench import ClusterBench
+from engine.over_nodes.cluster_bench import ClusterBench, name_on
 from engine.over_nodes.node_bench import NodeBench
 from engine.runs import RunRecord
 from engine.settings import Settings
+from engine.workbench.nodes_bench_manager import plan_of
 from tests.engine.cluster.nodes_here import ClusterHere, cluster_here
 from tests.engine.history.run_maker import make_run
 from tests.processes import children_with
@@ -152,10 +153,11 @@ def test_what_no_node_can_run_is_said_of_each(cluster: ClusterHere, story_model:
 
 
 def test_of_the_nodes_only_those_that_are_asked_for_measure(cluster: ClusterHere, story_model: Path) -> None:
-    cluster.failures.update(c="its agent did not start", d="its agent did not start")
-    task = started(planned(story_model, axes={"build": ("/nowhere/lib",)}), {}, "b", "c", "e")
+    cluster.failures.update({"id-c": "its agent did not start", "id-d": "its agent did not start"})
+    only = {f"id-{name}": f"{name} (id)" for name in "bce"}
+    task = started(planned(story_model, axes={"build": ("/nowhere/lib",)}), {}, only)
     assert [bench.node.name for bench in task.result(300)] == ["b"]
-    assert task.unusable == {"c": "its agent did not start", "e": "the cluster has no such node now"}
+    assert task.unusable == {"c (id)": "its agent did not start", "e (id)": "the cluster has no such node now"}
 
 
 def test_nothing_is_said_of_the_history_where_no_node_began(
@@ -185,6 +187,29 @@ def test_a_node_cannot_replace_a_run_of_the_history(cluster: ClusterHere, story_
         assert own.created_at == bench._began
 
 
+def test_a_run_keeps_what_tells_its_node_from_others_whatever_its_name_is(
+    cluster: ClusterHere, story_model: Path
+) -> None:
+    node = cluster.nodes[0]
+    sent = make_run(machine={"cpu": "a processor", "node": {"name": "another", "id": "1", "address": "203.0.113.9"}})
+    runs = []
+    for node.name in ("a", "a (id-a)"):
+        plan = planned(story_model, name=name_on(node.name, "Mine"))
+        runs.append(NodeBench(node, plan, {}, lambda _run: None)._own(run_bytes(sent)))
+    assert [run.machine["node"] for run in runs] == [{"name": "a", "id": "id-a", "address": "127.0.0.1"}] * 2
+    assert [(run.name, run.origin, plan_of(run).name) for run in runs] == [
+        ("Mine on a", "node a", "Mine"),
+        ("Mine on a (id-a)", "node a (id-a)", "Mine"),
+    ]
+
+
+def test_names_that_are_too_long_for_a_plan_are_shortened(story_model: Path) -> None:
+    for node, group in (("n" * 5000, "group"), ("n" * 5000, "g" * 1000), ("b", "g" * 1000)):
+        plan = planned(story_model, name=name_on(node, group))
+        run = make_run(plan=plan.to_dict(), origin=f"node {node[:100]}")
+        assert group.startswith(plan_of(run).name) and plan.name.endswith(f" on {node[:100]}")
+
+
 @pytest.mark.parametrize("address, is_same", [("127.0.0.1", True), ("203.0.113.9", False)])
 def test_a_node_of_this_machine_has_its_fingerprint(
     cluster: ClusterHere, story_model: Path, address: str, is_same: bool
@@ -205,7 +230,7 @@ def test_what_a_cluster_cannot_do_is_said(capsys: pytest.CaptureFixture[str], mo
     assert any(word.removeprefix("--") in told for word in more)
 
 
-def started(plan: Plan, kept: dict[str, RunRecord], *only: str) -> ClusterBench:
+def started(plan: Plan, kept: dict[str, RunRecord], only: dict[str, str] | None = None) -> ClusterBench:
     def keep(run: RunRecord) -> None:
         kept[run.id] = run
 

@@ -173,10 +173,12 @@ def test_what_nodes_cannot_measure_together_is_refused_before_they_are_connected
 
 def test_a_run_of_a_node_is_measured_again_on_that_node(bench: Workbench, cluster: ClusterHere) -> None:
     plan = replace(PLAN, name="Mine on b", axes={"build": ("/nowhere/lib",)})
-    bench.nodes_bench.start_again(make_run(plan=plan.to_dict(), origin="node b"), "here")
+    cluster.nodes[1].name = "b (id-b)"  # as this connection calls it
+    run = make_run(plan=plan.to_dict(), origin="node b")
+    bench.nodes_bench.start_again(run, "here", cluster.nodes[1].info())
     task = bench.nodes_bench.last
     assert task is not None
-    assert [(one.node.name, one._plan.name) for one in task.result(60)] == [("b", "Mine on b")]
+    assert [(one.node.name, one._plan.name) for one in task.result(60)] == [("b (id-b)", "Mine on b (id-b)")]
 
 
 def test_only_a_node_takes_its_name_from_that_of_its_run() -> None:
