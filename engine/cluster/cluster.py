@@ -93,7 +93,8 @@ class Cluster:
             raise ServerFailed(f"no node of the cluster can be used ({told or 'it has none'})")
 
     def _await_all(self, tell: Callable[[int], object]) -> None:
-        """Wait until no agent starts any more; `tell` is called with the number of nodes ready, without the lock."""
+        """Wait until no agent starts any more, at most for the time that each has; `tell` is called with the number of
+        nodes ready, without the lock. A node that is late counts as failed until its agent comes."""
         end, told, is_waiting = time.monotonic() + _AGENT_S, -1, True
 
         def is_new() -> bool:
@@ -105,6 +106,8 @@ class Cluster:
                 is_waiting = is_new_now and bool(self._starting) and not self._is_over.is_set()
                 told = len(self._nodes)
             tell(told)
+        with self.changed:
+            self._failures = dict.fromkeys(self._starting, _late()) | self._failures
 
     @property
     def nodes(self) -> list[RemoteNode]:
@@ -304,7 +307,7 @@ class Cluster:
                     raise WorkerDied(f"its agent ended: {reason}") from None
             except CancelledError:
                 raise _cancelled() from None
-        raise WorkerDied(f"its agent did not dial in within {_AGENT_S:g} s: see Ray's logs of that node")
+        raise WorkerDied(_late())
 
     def _on_lost(self, node: RemoteNode) -> None:
         with self.changed:
@@ -341,6 +344,10 @@ def check_open(cluster: Cluster) -> None:
 
 def _cancelled() -> PoolClosed:
     return PoolClosed("loading was cancelled before the cluster was ready: open the pool again")
+
+
+def _late() -> str:
+    return f"its agent did not dial in within {_AGENT_S:g} s: see Ray's logs of that node"
 
 
 def _check_reachable(address: str) -> None:

@@ -1,6 +1,7 @@
 """The list of nodes: no program is started for it while no cluster answers, the names that it gives, who is told."""
 
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -203,6 +204,31 @@ def test_an_agent_is_awaited_only_while_its_node_is_listed(monkeypatch: pytest.M
         until(lambda: cluster._starting == {second[0]}, "an agent of a node that left is awaited")
         assert cluster.failures == {"x": "the node left the cluster before its agent had dialled in"}
         assert cluster.failure_of(first[0]) and not cluster.failure_of(second[0])
+
+
+def test_a_node_that_is_late_counts_as_failed_until_its_agent_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    comes = {id: threading.Event() for id in ("1" * 8, "2" * 8)}
+
+    def dialled(cluster: Cluster, found: c.Found) -> Any:
+        assert comes[found.id].wait(60)
+        return Dialled(found, cluster._names[found.id])
+
+    def tell(ready: int, _found: int) -> None:
+        if not ready:
+            comes["1" * 8].set()
+            until(lambda: opened[0].__self__.nodes, "the first node is not used")  # type: ignore[attr-defined]
+
+    opened: list[Callable[[], None]] = []
+    monkeypatch.setattr(clusters, "_AGENT_S", 0.0)
+    monkeypatch.setattr(Cluster, "_list", lambda _self: listing(("1" * 8, "x"), ("2" * 8, "y")))
+    monkeypatch.setattr(Cluster, "_dialled", dialled)
+    monkeypatch.setattr(Cluster, "_watch", lambda _self: None)
+    with Cluster("127.0.0.1:1", opened.append, tell) as cluster:
+        assert [node.name for node in cluster.nodes] == ["x"]
+        assert cluster.failures == {"y": "its agent did not dial in within 0 s: see Ray's logs of that node"}
+        comes["2" * 8].set()
+        until(lambda: len(cluster.nodes) == 2, "the late node is not used")
+        assert cluster.failures == {}
 
 
 def test_a_node_keeps_its_name_and_one_in_place_of_a_lost_one_gets_it(monkeypatch: pytest.MonkeyPatch) -> None:
