@@ -84,6 +84,11 @@ class _Sending:
     def _send_file(self, have: Have) -> Have:
         """Send the rest of one file, and end it; return early with an answer that asks for something else."""
         index, offset = have.index, have.offset
+        if not 0 <= index < len(self._offer.files) or not 0 <= offset <= self._offer.files[index].size:
+            raise ModelError(
+                f"Node {self._node.name} asked for byte {offset} of file {index}, which {self._offer.name} does not "
+                "have: install the same Logitbench there."
+            )
         path, size = self._offer.places()[index], self._offer.files[index].size
         sent: deque[tuple[int, Future[Have]]] = deque()
         try:
@@ -124,14 +129,15 @@ class _Sending:
 
     def _report(self, have: Have) -> None:
         name, node, total = self._offer.name, self._node.name, self._offer.size
+        share = min(have.share, 1.0) if have.share > 0 else 0.0  # also where it is none
         match have.state:
             case "checking":
                 doing = f"node {node} reads its copy of {name} for its hash"
             case "busy":
                 doing = f"another transfer brings {name} to node {node}"
             case _:
-                doing = f"{name} to node {node}: {quantity(have.share * total, 'B')} of {quantity(total, 'B')}"
-        self._tell(min(have.share, 1.0), doing)
+                doing = f"{name} to node {node}: {quantity(share * total, 'B')} of {quantity(total, 'B')}"
+        self._tell(share, doing)
 
 
 def _state(path: Path) -> tuple[int, int]:

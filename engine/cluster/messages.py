@@ -1,6 +1,6 @@
 """Wire protocol between this program and the agents, one on each node, that start worker programs there."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -70,7 +70,7 @@ class Hello(Message, frozen=True):
     versions: dict[str, str]
     pid: int
     cpu: str
-    cores: int
+    cores: Annotated[int, msgspec.Meta(ge=1)]
     memory_bytes: int
     free_bytes: int
     llama: dict[str, str]

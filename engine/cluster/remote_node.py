@@ -67,7 +67,7 @@ class RemoteNode:
         except (EOFError, OSError) as error:
             self._channel.socket.close()
             raise WorkerDied(f"node {self.name}: its agent ended before it said what the node is ({error})") from error
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             hello = None
         if not isinstance(hello, c.Hello) or hello.protocol != c.PROTOCOL:
             self._channel.socket.close()
@@ -184,7 +184,7 @@ class RemoteNode:
                 for message in self._channel.receive():
                     self._handle(message)
                 self.silent_s = 0.0
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             reason = f"its agent sent what is no message ({error})"
         except (EOFError, OSError):
             pass
@@ -220,7 +220,7 @@ def _answer(message: c.Answer, answers: Any) -> Any:
         return named_error(message.error, message.text)
     try:
         return msgspec.convert(message.value, answers)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return WorkerDied(f"the node answered with what is no answer ({error}): install the same Logitbench there")
 
 
