@@ -79,6 +79,11 @@ def agents_of(cluster: RayCluster) -> list[psutil.Process]:
     return [process for process in cluster.processes() if "_Agent" in name_of(process)]
 
 
+def serving_agent(cluster: RayCluster) -> psutil.Process:
+    """Return an agent with a worker: those of a pool that was closed stay for some seconds."""
+    return next(agent for agent in agents_of(cluster) if children_with("engine.pool.worker", agent))
+
+
 def name_of(process: psutil.Process) -> str:
     try:
         return process.name()
@@ -111,7 +116,7 @@ def test_jobs_survive_or_name_the_node_that_was_killed(cluster: RayCluster, spre
 
 
 def test_an_agent_that_is_killed_takes_its_worker_along_and_comes_back(cluster: RayCluster, spread_pool: Pool) -> None:
-    agent = agents_of(cluster)[0]
+    agent = serving_agent(cluster)
     worker = children_with("engine.pool.worker", agent)[0]
     agent.kill()
     until(lambda: not worker.is_running(), "the worker outlived its agent")
@@ -121,7 +126,7 @@ def test_an_agent_that_is_killed_takes_its_worker_along_and_comes_back(cluster: 
 
 def test_a_short_silence_is_waited_for(cluster: RayCluster, spread_pool: Pool) -> None:
     before = {worker.pid for worker in spread_pool.workers()}
-    agent = agents_of(cluster)[0]
+    agent = serving_agent(cluster)
     agent.suspend()
     until(lambda: longest_silence_s(spread_pool) > SILENCE_S + 1, "the silence is not noticed")
     agent.resume()
@@ -133,7 +138,7 @@ def test_a_short_silence_is_waited_for(cluster: RayCluster, spread_pool: Pool) -
 def test_a_long_silence_is_the_loss_of_the_node(
     cluster: RayCluster, spread_pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = agents_of(cluster)[0]
+    agent = serving_agent(cluster)
     worker = children_with("engine.pool.worker", agent)[0]
     monkeypatch.setattr(messages, "LOST_S", SILENT_S)
     jobs = [spread_pool.submit(f"{number}: {PROMPT}", ENDLESS, max_tokens=200) for number in range(12)]
