@@ -1,10 +1,11 @@
-"""Arrivals: the steps of a job in an event loop, in batches of those that arrived together."""
+"""Arrivals: the steps of a job in an event loop, in batches of those that arrived together, and its end."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 from engine.jobs import Job
+from engine.results import Completion
 
 MOST_AT_ONCE = 32
 """Steps of a batch, after which the event loop runs its other tasks."""
@@ -40,3 +41,29 @@ async def arrivals(job: Job) -> AsyncGenerator[range, None]:
     error = job.exception()
     if error is not None:
         raise error.bare()
+
+
+async def ended(job: Job) -> Completion:
+    """Return the Completion of a job once it is over. Cancelling the task that waits for it cancels the job.
+
+    Raises the EngineError that ended it.
+    """
+    job.check_may_wait()
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def finish() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    def wake(_job: Job) -> None:
+        with suppress(RuntimeError):  # the loop was closed while the job goes on
+            loop.call_soon_threadsafe(finish)
+
+    job.add_done_callback(wake)
+    try:
+        await over
+    except asyncio.CancelledError:
+        job.cancel()
+        raise
+    return job.result()

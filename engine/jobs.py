@@ -102,10 +102,9 @@ class Job(Future[Completion]):
                     yield self.steps[index]
 
     def __await__(self) -> Generator[Any, None, Completion]:
-        import asyncio
+        from engine.arrivals import ended
 
-        self.check_may_wait()
-        return asyncio.wrap_future(self).__await__()
+        return ended(self).__await__()
 
     def _wait_for_step(self, index: int) -> None:
         """Return once the step is there or the job is over. Each reader waits for a lock of its own, which `_notify`

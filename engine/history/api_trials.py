@@ -40,9 +40,9 @@ Insert = Callable[[Cursor, Sequence[TrialRecord]], int]
 
 
 class _Waiting(NamedTuple):
-    """A trial to be stored, and the future of its caller."""
+    """A trial to be stored, made into its record by `make`, and the future of its caller."""
 
-    trial: TrialRecord
+    make: Callable[[], TrialRecord]
     done: Future[None]
 
 
@@ -60,9 +60,12 @@ class ApiTrials:
         self._num_added = 0
         self._doomed: list[str] = []
 
-    def add(self, trial: TrialRecord) -> Future[None]:
-        """Queue a trial for storage within 0.1 s; it is on disk when the future is done. Fails with HistoryError."""
-        one = _Waiting(trial, Future())
+    def add(self, make: Callable[[], TrialRecord]) -> Future[None]:
+        """Queue a trial for storage within 0.1 s; it is on disk when the future is done. Fails with HistoryError.
+
+        make: returns its record, on the thread that stores it, so that whoever adds it does not wait for that.
+        """
+        one = _Waiting(make, Future())
         with self._lock:
             self._waiting.append(one)
             num_waiting = len(self._waiting)
@@ -103,7 +106,7 @@ class ApiTrials:
 
     def _store(self, group: Sequence[_Waiting]) -> None:
         try:
-            stored = self._file.write(lambda cursor: self._insert(cursor, [one.trial for one in group]))
+            stored = self._file.write(lambda cursor: self._insert(cursor, [one.make() for one in group]))
         except HistoryError as error:
             for one in group:
                 one.done.set_exception(error)

@@ -1,7 +1,7 @@
 """History store: records, reads, hides and purges trials, and gives access to runs, comparisons, vectors and marks."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,8 +100,12 @@ class History:
         One of an API call waits up to 0.1 s for others that are stored with it, unless it is urgent.
         """
         if trial.label == TrialLabel.API and not is_urgent:
-            return self._api_trials.add(trial)
+            return self._api_trials.add(lambda: trial)
         return self.file.write(lambda cursor: _store(cursor, trial))
+
+    def record_call(self, make: Callable[[], TrialRecord]) -> Future[None]:
+        """Queue the trial of an API call as `record` does. make: returns its record, on the thread that stores it."""
+        return self._api_trials.add(make)
 
     def count_calls(self, num_bytes: int) -> None:
         """Count trials of API calls that `record` has not stored; the oldest beyond the limit go."""

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from engine.errors import HistoryError
@@ -34,7 +35,11 @@ class TrialKeeping:
             self.keep_later(trial)
             return
         try:
-            history.record(record_of(trial)).add_done_callback(lambda done: self._stored(trial, done))
+            if trial.label == TrialLabel.API:
+                stored = history.record_call(partial(record_of, trial))
+            else:
+                stored = history.record(record_of(trial))
+            stored.add_done_callback(lambda done: self._stored(trial, done))
         except HistoryError as error:
             self._kept.failed(error)
             self.keep_later(trial)
@@ -74,6 +79,8 @@ class TrialKeeping:
         elif isinstance(error, HistoryError):
             self._kept.failed(error)
             self.keep_later(trial)
+        else:
+            log.error("The trial %s could not be stored", trial.id, exc_info=error)
 
     def _give_up(self, id: str) -> None:
         self._kept.forget(id)

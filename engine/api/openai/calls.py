@@ -85,6 +85,7 @@ class Generated:
 
     async def result(self) -> bytes:
         """Wait for all answers and return the response; the rest is stopped where one fails. Raises ApiError."""
+        shape = self._new_shape()
         try:
             completions = await all_of([choice.trial.job for choice in self._choices])
         except EngineError as error:
@@ -92,12 +93,12 @@ class Generated:
         finally:
             self.stop()
         if sum(len(one.steps) + len(one.prompt_steps) for one in completions) <= QUICK_STEPS:
-            return self._encoded(completions)
-        return await asyncio.to_thread(self._encoded, completions)
+            return self._encoded(shape, completions)
+        return await asyncio.to_thread(self._encoded, shape, completions)
 
-    def _encoded(self, completions: Sequence[Completion]) -> bytes:
+    def _encoded(self, shape: Shape, completions: Sequence[Completion]) -> bytes:
         """Return the response; one of many tokens with candidates takes seconds."""
-        return msgspec.json.encode(self._new_shape().response(self._choices, completions))
+        return msgspec.json.encode(shape.response(self._choices, completions))
 
     async def chunks(self) -> AsyncIterator[list[Chunk]]:
         """Yield the chunks of all answers from the first on, then the token counts where the request asks for them.
@@ -189,13 +190,13 @@ class Caller:
             raise
 
     async def _complete(self, body: bytes, origin: Origin, call: Call) -> Begun:
-        asked, model = decoded(body, CompletionRequest), self._generator.model_id
+        asked, model = decoded(body, CompletionRequest), call.model
         choices = await self._generator.completions(asked, origin, unknown_fields(body, CompletionRequest))
         call.begin([choice.trial for choice in choices])
         return Generated(asked, choices, lambda: CompletionAnswers(asked, model, choices), asked.logprobs)
 
     async def _chat(self, body: bytes, origin: Origin, call: Call) -> Begun:
-        asked, model = await asyncio.to_thread(decoded(body, ChatRequest).checked), self._generator.model_id
+        asked, model = await asyncio.to_thread(decoded(body, ChatRequest).checked), call.model
         choices = await self._generator.chat(asked, origin, unknown_fields(body, ChatRequest))
         call.begin([choice.trial for choice in choices])
         num_top = (asked.top_logprobs or 0) if asked.logprobs else None
@@ -213,7 +214,8 @@ async def respond_to(request: Request, begun: Begun, call: Call) -> Response:
     try:
         if begun.is_stream:
             return await _stream(request, begun)
-        return Response(await while_there(request, begun.result()), headers=about(begun), media_type="application/json")
+        headers = about(begun)  # what can be made before the answer is there
+        return Response(await while_there(request, begun.result()), headers=headers, media_type="application/json")
     except BaseException as error:
         begun.stop()
         if isinstance(error, EngineError):

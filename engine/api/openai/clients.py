@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import MutableMapping
+from functools import lru_cache
 from typing import Any
 
 from engine.api.openai.errors import QUEUE_RETRY_S, ApiError
@@ -27,7 +28,13 @@ def client_of(scope: MutableMapping[str, Any]) -> str:
 
 def origin_of(scope: MutableMapping[str, Any]) -> Origin:
     """Return the origin of a request's jobs: the lane of calls, and the client."""
-    return Origin(lane="api", client=client_of(scope))
+    return _origin(client_of(scope))
+
+
+@lru_cache(maxsize=64)
+def _origin(client: str) -> Origin:
+    """Return the origin of a client's jobs, checked once for the clients that ask again and again."""
+    return Origin(lane="api", client=client)
 
 
 class ClientLimit:

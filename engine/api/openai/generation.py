@@ -25,6 +25,8 @@ QUICK_TRIALS, QUICK_CHARACTERS, QUICK_BIASES = 8, 8_192, 64
 a millisecond, as handing them to a thread takes."""
 UNTOLD_MAX_TOKENS = 2048
 """Tokens of a chat's answer where neither the request limits it nor an external engine tells its context."""
+WATCHED_AFTER_S = 0.02
+"""Time after which it is noticed that a client has left, whose answer is then stopped."""
 
 T = TypeVar("T")
 
@@ -169,11 +171,13 @@ async def while_there(request: Request, answer: Awaitable[T]) -> T:
     """Wait for an answer. Raises ClientDisconnect where the client leaves first, and cancels the answer.
 
     The answer is computed in the current task, which the client's leaving cancels: a task of its own would cost a
-    short answer two more turns of the event loop.
+    short answer two more turns of the event loop. So would the task that waits for the client to leave, which thus
+    begins WATCHED_AFTER_S later.
     """
     task = asyncio.current_task()
     assert task is not None
-    num_cancelled, leaving = task.cancelling(), asyncio.ensure_future(_left(request))
+    num_cancelled = task.cancelling()
+    leaving: asyncio.Task[None] | None = None
     has_left = is_over = False
 
     def leave(_: object) -> None:
@@ -182,7 +186,12 @@ async def while_there(request: Request, answer: Awaitable[T]) -> T:
             has_left = True
             task.cancel()
 
-    leaving.add_done_callback(leave)
+    def watch() -> None:
+        nonlocal leaving
+        leaving = asyncio.ensure_future(_left(request))
+        leaving.add_done_callback(leave)
+
+    watching = asyncio.get_running_loop().call_later(WATCHED_AFTER_S, watch)
     try:
         return await answer
     except asyncio.CancelledError:
@@ -191,7 +200,9 @@ async def while_there(request: Request, answer: Awaitable[T]) -> T:
         raise
     finally:
         is_over = True
-        leaving.cancel()
+        watching.cancel()
+        if leaving is not None:
+            leaving.cancel()
 
 
 async def _left(request: Request) -> None:

@@ -3,6 +3,7 @@
 The names follow those of vLLM and llama-server. Labels are paths of routes and statuses, never what a client sent.
 """
 
+import asyncio
 import time
 from collections.abc import Iterable, MutableMapping
 from typing import Any
@@ -18,6 +19,7 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 CLIENT_LEFT = 499
 """nginx's status for a client that disconnected; nobody reads it."""
 DEFECT = 500
+SETTLES_S = 0.1
 
 PREFIX, OTHER = "logitbench", "other"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -27,12 +29,12 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 class Metrics:
     """Counters, histograms and gauges. Any thread may call it.
 
-    Tokens and times to the first token are those of `traffic`'s calls, counted as each ends. Running and waiting
+    Tokens and times to the first token are those of `traffic`'s calls that have ended. Running and waiting
     requests are all of the loaded model, including those of the pages.
     """
 
     def __init__(self, bench: Workbench, traffic: Traffic) -> None:
-        self._bench = bench
+        self._bench, self._traffic = bench, traffic
         self._registry = CollectorRegistry()
         ours: dict[str, Any] = {"namespace": PREFIX, "registry": self._registry}
         self._requests = Counter("requests", "HTTP requests answered.", ("endpoint", "status"), **ours)
@@ -53,8 +55,13 @@ class Metrics:
         ):
             Gauge(name, about, **ours).set_function(value)
 
+    def settle(self) -> None:
+        """Count the tokens of the calls that have ended."""
+        self._traffic.settle()
+
     def text(self) -> bytes:
         """Return all metrics in the text form."""
+        self.settle()
         return generate_latest(self._registry)
 
     def count(self, endpoint: str, status: int, elapsed_s: float) -> None:
@@ -80,10 +87,15 @@ class Metrics:
 
 
 class Measured:
-    """ASGI middleware that counts every request, refused ones included, under the path of its route."""
+    """ASGI middleware that counts every request, refused ones included, under the path of its route.
+
+    The figures of calls that have ended are computed SETTLES_S after a response, so that its client does not wait for
+    them.
+    """
 
     def __init__(self, app: Application, *, metrics: Metrics, routes: Iterable[Route]) -> None:
         self._app, self._metrics = app, metrics
+        self._settling: asyncio.TimerHandle | None = None
         self._paths = frozenset(route.path for route in routes)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -106,6 +118,12 @@ class Measured:
             raise
         finally:
             self._metrics.count(self._endpoint(scope), status, time.monotonic() - began)
+            if self._settling is None:
+                self._settling = asyncio.get_running_loop().call_later(SETTLES_S, self._settle)
+
+    def _settle(self) -> None:
+        self._settling = None
+        self._metrics.settle()
 
     def _endpoint(self, scope: MutableMapping[str, Any]) -> str:
         """Return the path of the request's route; a refused request has none, only a path that may be one."""

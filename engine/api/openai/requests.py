@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
@@ -128,7 +129,7 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
         bias = {_token_of(token): value for token, value in (self.logit_bias or {}).items()}
         if self.ignore_eos:
             bias |= dict.fromkeys(end_tokens, float("-inf"))
-        given = {
+        numbers = {
             "temperature": self.temperature,
             "top_p": self.top_p,
             "presence_penalty": self.presence_penalty,
@@ -137,13 +138,13 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
             "min_p": self.min_p,
             "typical_p": self.typical_p,
             "repeat_penalty": self.repeat_penalty,
-            "grammar": self.grammar,
-            "json_schema": self.json_schema,
             "seed": self.seed if self.seed is None else self.seed % 0xFFFFFFFF,
         }
-        present = {name: value for name, value in given.items() if value is not None}
+        given = {name: value for name, value in numbers.items() if value is not None}
+        others = {"grammar": self.grammar, "json_schema": self.json_schema, "logit_bias": bias or None}
+        held = {name: value for name, value in others.items() if value is not None}
         try:
-            return Sampling(**{"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, **present}, logit_bias=bias)  # type: ignore[arg-type]
+            return _sampling(**given, **held) if held else _kept_sampling(**given)
         except ConfigError as error:
             raise ApiError(400, str(error), param=str(error).partition(" ")[0].rstrip(":")) from None
 
@@ -353,6 +354,7 @@ def several(given: Prompts, param: str, most: int | None = None) -> list[str | l
 
 
 R = TypeVar("R", bound=msgspec.Struct)
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def decoded(body: bytes, kind: type[R]) -> R:
@@ -374,11 +376,20 @@ def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> tuple[str, ...]:
     Raises ApiError for a name that is no UTF-8.
     """
     try:
-        given = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        given = _FIELDS.decode(body)
     except UnicodeDecodeError as error:
         raise ApiError(400, f"The body is not JSON: {error}") from None
     unknown = islice((name for name in given if name not in kind.__struct_fields__), MOST_UNKNOWN)
     return tuple(printable(name[:LONGEST_UNKNOWN]) for name in unknown)
+
+
+def _sampling(**given: Any) -> Sampling:
+    """Return the sampling parameters of a request, with OpenAI's defaults. Raises ConfigError."""
+    return Sampling(**{"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0, **given})
+
+
+_kept_sampling = lru_cache(maxsize=64)(_sampling)
+"""The same for numbers alone, checked once for clients that ask again and again."""
 
 
 def _token_of(text: str) -> int:

@@ -63,6 +63,7 @@ class ApiServer:
                 lifespan="on",
                 log_level="warning",
                 access_log=False,
+                server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 ws="none",
             )

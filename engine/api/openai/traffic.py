@@ -2,8 +2,9 @@
 
 import math
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice, takewhile
 from typing import NamedTuple
@@ -62,7 +63,11 @@ class CallRow(NamedTuple):
 
 
 class Call:
-    """One request and its answers. The trials themselves are dropped at its end, when `on_end` is called."""
+    """One request and its answers.
+
+    on_over: called when its last trial has ended, on the thread that delivers tokens. Figures take a tenth of a
+    millisecond, and are thus left to `settle`, which drops the trials and calls `on_end`.
+    """
 
     def __init__(
         self,
@@ -71,7 +76,8 @@ class Call:
         endpoint: str,
         model: str,
         body: bytes,
-        on_end: Callable[[Figures], object] = lambda _: None,
+        on_over: Callable[["Call"], object],
+        on_end: Callable[[Figures], object],
     ) -> None:
         self.number, self.endpoint, self.model = number, endpoint, model
         self.client = printable(client)[:LONGEST_CLIENT] or "unknown"
@@ -84,7 +90,7 @@ class Call:
         self._figures = Figures()
         self._state, self._error = "waiting", ""
         self._ended: datetime | None = None
-        self._on_end = on_end
+        self._on_over, self._on_end = on_over, on_end
 
     @property
     def is_open(self) -> bool:
@@ -122,6 +128,17 @@ class Call:
             self._state, self._error = "failed", str(error)
             self._ended = self._ended or datetime.now(UTC)
 
+    def settle(self) -> None:
+        """Compute the figures of a call whose trials have all ended, once. Any thread may call it."""
+        with self._lock:
+            if self._num_open or not self._live:
+                return
+            live, self._live = self._live, ()
+            self._figures = figures_of(live)
+            if self._state != "failed":
+                self._state, self._error = _ending(live)
+        self._on_end(self._figures)
+
     def stop(self) -> None:
         """Stop its trials at their next decode step."""
         for trial in self._live:
@@ -129,6 +146,7 @@ class Call:
 
     def row(self) -> CallRow:
         """Return the current state."""
+        self.settle()
         with self._lock:
             live, state, figures = self._live, self._state, self._figures
             if live and state == "waiting":
@@ -146,36 +164,44 @@ class Call:
             self._num_open -= 1
             if self._num_open:
                 return
-            live, self._live = self._live, ()
-            self._figures, self._ended = figures_of(live), datetime.now(UTC)
-            if self._state != "failed":
-                self._state, self._error = _ending(live)
-        self._on_end(self._figures)
+            self._ended = datetime.now(UTC)
+        self._on_over(self)
 
 
 class Traffic:
     """The latest 5,000 calls, at most 500 of them of batches. Any thread may call it.
 
-    on_end: called with the figures of each call that has ended.
+    on_end: called with the figures of each call that has ended, when these are read or `settle` is called.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: OrderedDict[int, Call] = OrderedDict()
         self._of_batches: OrderedDict[int, Call] = OrderedDict()
+        self._over: deque[Call] = deque()
         self._num = 0
         self.on_end: Callable[[Figures], object] = lambda _: None
 
     def add(self, client: str, endpoint: str, model: str, body: bytes, *, is_batch: bool = False) -> Call:
-        """Record a new request; is_batch: a batch makes it."""
+        """Record a new request; is_batch: a batch makes it, and thus no response by whose end `settle` is called."""
+        if is_batch:
+            self.settle()
         with self._lock:
             self._num += 1
-            call = Call(self._num, client, endpoint, model, body, lambda figures: self.on_end(figures))
+            call = Call(
+                self._num, client, endpoint, model, body, self._over.append, lambda figures: self.on_end(figures)
+            )
             self._calls[call.number] = call
             if is_batch:
                 self._of_batches[call.number] = call
             self._forget()
         return call
+
+    def settle(self) -> None:
+        """Compute the figures of the calls that have ended."""
+        with suppress(IndexError):  # none is left
+            while True:
+                self._over.popleft().settle()
 
     def _forget(self) -> None:
         """Forget the oldest calls beyond what is kept; of batches, those that have ended. The lock is held."""

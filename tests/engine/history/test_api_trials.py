@@ -115,6 +115,17 @@ def test_one_that_cannot_be_stored_fails_alone(history: History) -> None:
     assert count(history) == 19
 
 
+def test_one_whose_record_cannot_be_made_fails_alone(history: History) -> None:
+    def broken() -> TrialRecord:
+        raise ConfigError("no record")
+
+    one, failed, other = history.record(call(1)), history.record_call(broken), history.record_call(lambda: call(2))
+    with pytest.raises(ConfigError, match="no record"):
+        failed.result(60)
+    assert one.result(60) is other.result(60) is None
+    assert count(history) == 2
+
+
 def test_those_that_still_wait_are_stored_at_the_end(path: Path) -> None:
     with History.open(path) as history:
         futures = [history.record(call(number)) for number in range(30)]

@@ -60,6 +60,14 @@ def test_the_text_and_the_figures_are_those_of_the_engine(api: Api) -> None:
     assert found["usage"]["total_tokens"] == len(own.prompt_ids) + len(own.ids)
 
 
+@pytest.mark.parametrize("given", [{}, {"json_schema": {}}, {"logit_bias": {}}, {"grammar": ""}, {"top_k": 5}])
+def test_a_request_that_is_sent_again_is_answered_in_the_same_way(api: Api, given: dict[str, Any]) -> None:
+    found = [complete(api, prompt="Once upon", max_tokens=5, seed=seed, **given) for seed in (7, 8, 7)]
+    texts = [one["choices"][0]["text"] for one in found]
+    assert texts[0] == texts[2]
+    assert texts[0] != texts[1] or "json_schema" in given
+
+
 def test_a_greedy_token_equals_the_best_of_its_candidates(api: Api) -> None:
     """lm-eval compares them exactly to tell whether an answer is the greedy one."""
     for prompt in ("Once upon a time", "The king", "She said"):

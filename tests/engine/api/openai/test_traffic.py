@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from engine.api.openai.server import server_of
 from engine.api.openai.traffic import KEPT_CALLS, CallRow, Figures, Traffic, by_client
 from tests.engine.api.openai.conftest import Api
@@ -30,6 +32,16 @@ def test_a_call_has_the_figures_of_its_answers(api: Api) -> None:
     assert abs(row.figures.surprise_bits + sum(logprobs) / len(logprobs) * 1.442695) < 1e-3
     assert 0 < row.figures.unsure_p < 1
     assert row.figures.ttft_s is not None and 0 < row.figures.ttft_s <= row.elapsed_s
+
+
+def test_figures_that_nobody_reads_are_counted_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a whole answer, and of a stream."""
+    counted: list[int] = []
+    traffic = server_of(api.bench).traffic
+    monkeypatch.setattr(traffic, "on_end", lambda figures: counted.append(figures.num_generated))
+    for asked, num in (({"max_tokens": 6, "n": 2}, 12), ({"max_tokens": 7, "stream": True}, 7)):
+        api.ask(PATH, {"prompt": "Once upon", "ignore_eos": True, **asked})
+        until(lambda num=num: num in counted, "it is not counted")  # type: ignore[misc]
 
 
 def test_a_refused_call_says_why(api: Api) -> None:
