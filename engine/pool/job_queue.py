@@ -1,7 +1,6 @@
 """Job queue: holds waiting jobs, tracks the jobs that workers have, and assigns jobs to workers with room."""
 
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -61,8 +60,7 @@ class JobQueue:
             if self._is_full(job.origin):
                 return False
             self._waiting.add(job, job.origin)
-        if self.dispatch():
-            os.sched_yield()  # the kernel may wake a worker on the processor of this thread, where it would wait for it
+        self.dispatch()
         return True
 
     def wait_for_room(self, origin: Origin, first: Job | None = None) -> None:
@@ -158,11 +156,10 @@ class JobQueue:
 
     # to the workers and back
 
-    def dispatch(self) -> bool:
+    def dispatch(self) -> None:
         """Assign waiting jobs to workers with room: a few more jobs than sequences, so that the next one starts as soon
-        as a sequence is free. Return whether a worker without jobs got one."""
+        as a sequence is free."""
         most = self._parallel + max(1, self._parallel // 4)
-        has_woken = False
         with self._lock:
             while (self._returned or self._waiting) and not self._is_paused:
                 room = [one for one in self._workers() if len(one.jobs) < most and not one.is_leaving]
@@ -178,11 +175,9 @@ class JobQueue:
                 else:
                     number = returned
                     del self._returned[number]
-                has_woken |= not worker.jobs
                 worker.jobs[number] = job
                 worker.send(m.AddRequest(number, job.sent, job.compiled, job.request, job.submitted - worker.epoch))
             self._room.notify_all()
-        return has_woken
 
     def on_decoded(self, worker: WorkerProcess, message: m.Decoded) -> None:
         """Hand a worker's new steps to their jobs."""

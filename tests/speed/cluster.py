@@ -1,5 +1,6 @@
 """Two nodes of one core against one pool of two instances; what a message costs the front; nodes that are killed."""
 
+import itertools
 import sys
 import threading
 import time
@@ -40,7 +41,9 @@ SHAPE = "llama-1.1b-32k"
 STREAMS, NUM_KILLS = 32, 20
 START_S, ANSWER_S, HUNG_S = 180.0, 5.0, 60.0
 IDLE_S = 5.0
-OF_FRONT = "processor time of the front without the thread that reads the tokens"
+EVERY = 8
+"""A moment is noted at each eighth message: reading three clocks would add to what is measured."""
+OF_FRONT = "processor time of the front beyond its idle share, without the thread that reads the tokens"
 
 
 def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
@@ -60,13 +63,14 @@ def against_one_pool(path: str, cluster: RayCluster, num_rounds: int) -> list[Ro
         spread = opened.enter_context(warm(Pool(path, cluster=cluster.address, **each)))
         one = opened.enter_context(warm(Pool(path, instances=2, **each)))
         given = prompts(STREAMS, most=len(one.vocabulary))
+        idle = idle_share()
         moments = opened.enter_context(timed_messages())
 
         def timed(name: str, work: Callable[[], float]) -> float:
             """Do the work, noting the processor time of this process a message."""
             moments.clear()
             done = work()
-            cpu[name].append(FrontCpu.of(moments))
+            cpu[name].append(FrontCpu.of(moments, idle))
             return done
 
         def streams(name: str, pool: Pool) -> float:
@@ -88,29 +92,35 @@ def against_one_pool(path: str, cluster: RayCluster, num_rounds: int) -> list[Ro
                 f"{np.median(late['spread']):.2f} ms against {np.median(late['one']):.2f}", "ms"),
         at_most(f"{OF_FRONT}, a message of one token", costs["spread, one stream"].others_us, 150,
                 f"{costs['spread, one stream'].beside}; {costs['one, one stream']} for a worker of this machine", "µs"),
+        Row("processor time of the front while both pools are idle", 100 * idle, "% of a core"),
         Row(f"{OF_FRONT}, a message of 16 streams", costs["spread"].others_us, "µs",
             beside=f"{costs['spread'].beside}; {costs['one']} for workers of this machine"),
     ]  # fmt: skip
 
 
 class Moment(NamedTuple):
-    """Processor seconds of this process, and of them those of the thread that reads the tokens."""
+    """Monotonic seconds, processor seconds of this process, and of them those of the thread that reads the tokens."""
 
+    at_s: float
     process_s: float
     reader_s: float
 
 
 class FrontCpu(NamedTuple):
-    """Processor time of this process a message, in the thread that reads the tokens and in all others."""
+    """Processor time of this process a message, beyond what it takes idle: in the thread that reads the tokens, and in
+    all others."""
 
     others_us: float
     reader_us: float
 
     @classmethod
-    def of(cls, moments: list[Moment]) -> Self:
-        """Return that of all messages but the last, without what comes before the first: prompts and submissions."""
-        process_us, reader_us = 1e6 * (np.array(moments[-1]) - moments[0]) / (len(moments) - 1)
-        return cls(process_us - reader_us, reader_us)
+    def of(cls, moments: list[Moment], idle: float) -> Self:
+        """Return that from the first moment, which follows prompts and submissions, to the last.
+
+        idle: share of a core that this process takes without messages.
+        """
+        elapsed_us, process_us, reader_us = 1e6 * (np.array(moments[-1]) - moments[0]) / (EVERY * (len(moments) - 1))
+        return cls(process_us - reader_us - idle * elapsed_us, reader_us)
 
     @property
     def beside(self) -> str:
@@ -123,12 +133,14 @@ class FrontCpu(NamedTuple):
 
 @contextmanager
 def timed_messages() -> Iterator[list[Moment]]:
-    """Note the moment at which each message with tokens reaches this process; this thread reads them."""
+    """Note the moment of each eighth message with tokens that reaches this process; this thread reads them."""
     moments: list[Moment] = []
     given, reader = JobQueue.on_decoded, time.pthread_getcpuclockid(threading.get_ident())
+    numbers = itertools.count()
 
     def timed(self: JobQueue, worker: WorkerProcess, message: m.Decoded) -> None:
-        moments.append(Moment(time.process_time(), time.clock_gettime(reader)))
+        if next(numbers) % EVERY == 0:
+            moments.append(Moment(time.monotonic(), time.process_time(), time.clock_gettime(reader)))
         given(self, worker, message)
 
     JobQueue.on_decoded = timed  # type: ignore[method-assign]
@@ -146,6 +158,13 @@ def latency_ms(pool: Pool, ids: list[int]) -> float:
         seen.append(time.monotonic())
     job.result()
     return float(1e3 * np.percentile(np.array(seen) - token_times(job), 95))
+
+
+def idle_share() -> float:
+    """Share of a core that this process takes while nothing runs."""
+    began, before = time.monotonic(), time.process_time()
+    time.sleep(IDLE_S)
+    return (time.process_time() - before) / (time.monotonic() - began)
 
 
 def idle_cpu(cluster: RayCluster) -> Row:
