@@ -63,7 +63,7 @@ def against_one_pool(path: str, cluster: RayCluster, num_rounds: int) -> list[Ro
         spread = opened.enter_context(warm(Pool(path, cluster=cluster.address, **each)))
         one = opened.enter_context(warm(Pool(path, instances=2, **each)))
         given = prompts(STREAMS, most=len(one.vocabulary))
-        idle = idle_share()
+        idle = idle_share(time.process_time)
         moments = opened.enter_context(timed_messages())
 
         def timed(name: str, work: Callable[[], float]) -> float:
@@ -160,20 +160,17 @@ def latency_ms(pool: Pool, ids: list[int]) -> float:
     return float(1e3 * np.percentile(np.array(seen) - token_times(job), 95))
 
 
-def idle_share() -> float:
-    """Share of a core that this process takes while nothing runs."""
-    began, before = time.monotonic(), time.process_time()
+def idle_share(cpu: Callable[[], float]) -> float:
+    """Share of a core that is used while nothing runs; cpu: returns processor seconds so far."""
+    began, before = time.monotonic(), cpu()
     time.sleep(IDLE_S)
-    return (time.process_time() - before) / (time.monotonic() - began)
+    return (cpu() - before) / (time.monotonic() - began)
 
 
 def idle_cpu(cluster: RayCluster) -> Row:
     """Processor time of all of Ray's processes while nothing runs."""
-    processes = cluster.processes()
-    began, before = time.monotonic(), cpu_s(processes)
-    time.sleep(IDLE_S)
-    used = (cpu_s(processes) - before) / (time.monotonic() - began)
-    return Row("Ray's processes for two nodes and a head, idle", 100 * used, "% of a core")
+    idle = idle_share(partial(cpu_s, cluster.processes()))
+    return Row("Ray's processes for two nodes and a head, idle", 100 * idle, "% of a core")
 
 
 def cpu_s(processes: list[psutil.Process]) -> float:
