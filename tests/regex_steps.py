@@ -16,6 +16,7 @@ REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
 ONE_CHARACTER = (sre.LITERAL, sre.NOT_LITERAL, sre.ANY, sre.IN)
 STRANGE = "\0"
 ENOUGH = 100  # a repeat of more is drawn as one without an end
+EACH_REPEAT = 4
 
 _CATEGORIES = {
     sre.CATEGORY_DIGIT: r"\d",
@@ -196,11 +197,20 @@ class Pump(NamedTuple):
 
 
 def pumps(pattern: re.Pattern[str], drawn: random.Random, num: int) -> Iterator[Pump]:
-    """Texts that a pattern may be slow at: units are drawn from what it matches, whole, in part and strange."""
+    """Texts that a pattern may be slow at: `EACH_REPEAT` times each of its repeats made long in its place, and what
+    comes before one begun again and again, and `num` whose units are drawn from what it matches, whole, in part and
+    strange.
+    """
     tree = tree_of(pattern)
+    for _ in range(EACH_REPEAT):
+        for before, body in _repeats(tree, drawn):
+            after = drawn.choice([STRANGE, drawn.choice(_DRAWN)])
+            yield Pump(before, body or drawn.choice(_DRAWN), after)
+            yield Pump("", before or body or drawn.choice(_DRAWN), after)
     for _ in range(num):
         whole = _text_of(tree, drawn)
-        parts = [*_bodies(tree, drawn), whole, *(_cut(whole, drawn) for _ in range(3)), drawn.choice(_DRAWN)]
+        bodies = (body for _, body in _repeats(tree, drawn))
+        parts = [*bodies, whole, *(_cut(whole, drawn) for _ in range(3)), drawn.choice(_DRAWN)]
         unit = "".join(drawn.choice(parts) for _ in range(drawn.choice((1, 1, 2))))
         before = drawn.choice(["", whole, whole[: drawn.randrange(len(whole) + 1)], drawn.choice(parts)])
         yield Pump(before, unit or drawn.choice(_DRAWN), drawn.choice(["", STRANGE, "\n", drawn.choice(parts)]))
@@ -211,20 +221,21 @@ def _cut(text: str, drawn: random.Random) -> str:
     return text[start:end] if drawn.random() < 0.5 else text[:end]
 
 
-def _bodies(tree: Tree, drawn: random.Random) -> Iterator[str]:
-    """What each repeat in a tree repeats, once."""
+def _repeats(tree: Tree, drawn: random.Random, before: str = "") -> Iterator[tuple[str, str]]:
+    """For each repeat without an end in a tree, a text that comes before it and what it repeats, once."""
     for kind, given in tree:
         if kind in REPEATS:
             if given[1] > ENOUGH:
-                yield _text_of(list(given[2]), drawn)
-            yield from _bodies(list(given[2]), drawn)
+                yield before, _text_of(list(given[2]), drawn)
+            yield from _repeats(list(given[2]), drawn, before)
         elif kind is sre.SUBPATTERN:
-            yield from _bodies(list(given[3]), drawn)
+            yield from _repeats(list(given[3]), drawn, before)
         elif kind is sre.ATOMIC_GROUP:
-            yield from _bodies(list(given), drawn)
+            yield from _repeats(list(given), drawn, before)
         elif kind is sre.BRANCH:
             for branch in given[1]:
-                yield from _bodies(list(branch), drawn)
+                yield from _repeats(list(branch), drawn, before)
+        before += _drawn_element(kind, given, drawn)
 
 
 def _text_of(tree: Tree, drawn: random.Random) -> str:

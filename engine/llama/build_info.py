@@ -13,7 +13,7 @@ import llama_cpp.llama_cpp as llama
 
 from engine.process.serving import serve
 
-_COMPILER = re.compile(rb"(GCC): \([^)\0]{0,100}\) ([\d.]+)|(clang) version ([\d.]+)")
+_COMPILER = re.compile(rb"(GCC): \([^()\0]{0,100}\) ([\d.]+)|(clang) version ([\d.]+)")
 """A compiler's signature in an ELF file (section .comment). GCC's start files add GCC's signature to every library."""
 
 _HEADER = re.compile(rb"Logitbench (llama\.h \d+)")

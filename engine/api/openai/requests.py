@@ -40,7 +40,7 @@ RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token",
 RECORDED_TOP_K = 20
 """Candidates saved with each token of an answer where the request asks for no more."""
 
-_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`.\[]*)[^`]*`\Z")
+_PLACE = re.compile(r" - at (?:`key` in )?`\$\.?([^`.\[]*+)[^`]*+`\Z")
 _MISSING = re.compile(r"Object missing required field `([^`]*)`")
 """How msgspec names the path to a wrong value, here its first part, and a missing field."""
 
