@@ -188,8 +188,8 @@ def check_room(folder: Path, num_bytes: int) -> None:
     """Raise OSError (ENOSPC) where writing that much would leave less than SPARE_BYTES free on the folder's disk."""
     free = shutil.disk_usage(folder).free
     if free < num_bytes + SPARE_BYTES:
-        told = f"{num_bytes:,} bytes more, with {SPARE_BYTES:,} to spare, do not fit into the {free:,} that are free"
-        raise OSError(errno.ENOSPC, told, str(folder))
+        reason = f"{num_bytes:,} bytes more, with {SPARE_BYTES:,} to spare, do not fit into the {free:,} that are free"
+        raise OSError(errno.ENOSPC, reason, str(folder))
 
 
 @contextmanager

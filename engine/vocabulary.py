@@ -84,7 +84,7 @@ class Vocabulary:
         return b"".join(self.pieces[token] for token in tokens)
 
     def search(self, query: str, most: int = 50) -> Found:
-        """Return the tokens whose text (see `text`) contains `query`, upper and lower case told apart; none for "".
+        """Return the tokens whose text (see `text`) contains `query`, case-sensitive; none for "".
 
         Digits find the token of that id first. Then come tokens that are the query, those that begin with it, and those
         that contain it, each in the order of ids; a token's leading space may be left out of the query. Takes some

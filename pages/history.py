@@ -32,7 +32,7 @@ def failures(bench: Workbench) -> None:
     error = st.session_state.get(view.ERROR)
     if error is not None:
         notice(error)
-    import_export.told(bench)
+    import_export.notice_of_import(bench)
 
 
 def saved_views(history: History) -> None:

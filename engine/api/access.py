@@ -85,7 +85,7 @@ class Access:
         address: of the start page. is_seen: the output is read by a person; a log gets the path of the token's file
         instead of the token.
         """
-        if self._setting == "open" or (self._setting != "token" and peers.can_be_told()):
+        if self._setting == "open" or (self._setting != "token" and peers.can_identify()):
             return ""
         try:
             token = self._token.text()

@@ -25,7 +25,7 @@ _DEADLINE_S = 1.0
 Address = tuple[str, int]
 
 
-def can_be_told() -> bool:
+def can_identify() -> bool:
     """Return whether this system can report the owner of a connection."""
     return hasattr(socket, "AF_NETLINK")
 
@@ -41,7 +41,7 @@ def uid_of(client: Address, server: Address) -> int | None:
     None where it cannot be determined: the client is on another machine or in another network namespace, it has already
     closed its socket (the kernel then reports root), or the kernel is not Linux or does not answer.
     """
-    if not can_be_told():
+    if not can_identify():
         return None
     try:
         ports, ends = _PORTS.pack(client[1], server[1]), (_as_ipv6(client[0]), _as_ipv6(server[0]))

@@ -160,7 +160,7 @@ class Answer:
         elapsed_s = at - (self._last_at if self._first_at else self.job.submitted)
         self._first_at, self._last_at = self._first_at or at, at
         if token.id is None and part is not None and self._seen is not None:
-            number = self._seen.number(part, told=b"" if part else token.piece or b"")
+            number = self._seen.number(part, name=b"" if part else token.piece or b"")
         else:
             number = self._id_of(token, text)
             self._has_ids |= token.id is not None
@@ -206,8 +206,8 @@ class Answer:
             new = [name for name, one in zip(names, found, strict=True) if one is None and name != chosen]
             if new:
                 assert self._seen is not None
-                told = self._seen.numbers([piece_of(name) or b"" for name in new])
-                numbers.update(zip(new, told, strict=True))
+                numbered = self._seen.numbers([piece_of(name) or b"" for name in new])
+                numbers.update(zip(new, numbered, strict=True))
             found = [number if name == chosen else numbers[name] for name in names]
         elif chosen in names and found[names.index(chosen)] != number:
             found = [number if name == chosen else one for name, one in zip(names, found, strict=True)]

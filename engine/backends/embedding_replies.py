@@ -62,8 +62,8 @@ def reply_of(content: bytes, num_texts: int, dim: int | None = None) -> Reply:
     rows = [_row(entry.embedding) for entry in sorted(reply.data, key=lambda entry: entry.index)]
     sizes = {len(row) for row in rows} | ({dim} if dim is not None else set())
     if len(sizes) != 1 or 0 in sizes:
-        told = " and ".join(f"{size:,}" for size in sorted(sizes)[:2])
-        raise ServerFailed(f"the server sent vectors of {told} numbers: all of one model have equally many")
+        two_sizes = " and ".join(f"{size:,}" for size in sorted(sizes)[:2])
+        raise ServerFailed(f"the server sent vectors of {two_sizes} numbers: all of one model have equally many")
     vectors = np.stack(rows)
     if not np.isfinite(vectors).all():
         raise ServerFailed("the server sent a vector with numbers that are not finite")

@@ -28,7 +28,7 @@ ENDS_WITHIN_S = 0.02
 MOST_ANSWER_BYTES = 32 << 20
 MOST_EVENT_BYTES = 4 << 20
 """One event; a token with 1,024 candidates takes about 100 kB."""
-MOST_TOLD = 300
+MOST_CHARACTERS = 300
 """Characters of what a server says of an error."""
 MOST_WAITS, LONGEST_WAIT_S = 5, 60.0
 """How often, and how long at most, a request is repeated after the wait that a busy server asks for."""
@@ -161,12 +161,14 @@ def _proxy_of(address: Address) -> str | None:
 
 
 def _unreachable(address: Address, error: Exception) -> ServerFailed:
-    told = _bounded(str(error) or type(error).__name__)
-    if "certificate" in told.lower():
-        return ServerFailed(f"{address.root}: its certificate cannot be verified ({told}), so nothing was sent")
+    reason = _bounded(str(error) or type(error).__name__)
+    if "certificate" in reason.lower():
+        return ServerFailed(f"{address.root}: its certificate cannot be verified ({reason}), so nothing was sent")
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-        return ServerFailed(f"{address.root} cannot be reached ({told}): is the server running, and the address right?")
-    return ServerFailed(f"{address.root}: the connection broke ({told})")
+        return ServerFailed(
+            f"{address.root} cannot be reached ({reason}): is the server running, and the address right?"
+        )
+    return ServerFailed(f"{address.root}: the connection broke ({reason})")
 
 
 @asynccontextmanager
@@ -223,10 +225,10 @@ async def _check(response: httpx2.Response, address: Address) -> None:
 def _refusal(address: Address, status: int, content: bytes, retry_after: str | None) -> EngineError:
     """Return the error for a status of 400 or more, with what the server says of it."""
     try:
-        told = decoded(content, ANY)
+        answer = decoded(content, ANY)
     except ServerFailed:
-        told = None
-    text, kinds = _told(told)
+        answer = None
+    text, kinds = _message_and_kinds(answer)
     if status in (401, 403):
         return ServerFailed(f"{address.root} refuses the key, or asks for one ({status}){text}", status=status)
     if any(kind in _TOO_LONG for kind in kinds):
@@ -242,13 +244,13 @@ def _refusal(address: Address, status: int, content: bytes, retry_after: str | N
 
 def refused(error: object) -> EngineError:
     """Return the error for what a server says of its failure within a stream."""
-    text, kinds = _told({"error": error})
+    text, kinds = _message_and_kinds({"error": error})
     if any(kind in _TOO_LONG for kind in kinds):
         return PromptTooLong(f"the server says{text}: shorten the prompt")
     return ServerFailed(f"the server ended the answer with an error{text}", status=200)
 
 
-def _told(answer: object) -> tuple[str, tuple[str, ...]]:
+def _message_and_kinds(answer: object) -> tuple[str, tuple[str, ...]]:
     """Return what a server says of an error, as the end of a sentence, and its type and code."""
     match answer:
         case {"error": {"message": str(message), **others}}:
@@ -387,7 +389,7 @@ def _cut(came: bytes | bytearray) -> tuple[list[bytes], bytes | bytearray, bool]
     return events, left, is_last
 
 
-def _bounded(text: str | None, most: int = MOST_TOLD) -> str:
+def _bounded(text: str | None, most: int = MOST_CHARACTERS) -> str:
     """Return a text of a server as an error shows it: one line of printable characters."""
     line = "".join(one if one.isprintable() else " " for one in (text or "")[:most])
     return " ".join(line.split())

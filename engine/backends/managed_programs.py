@@ -108,9 +108,9 @@ def start(kind: ManagedKind, file: ModelFile, spec: PoolSpec, key: str) -> Child
     cores = ",".join(map(str, cores_for(0, spec.threads))) if spec.pin else ""
     model = str(file.path.resolve())
     if kind == "llama_cpp.server":
-        told = msgspec.json.encode(spec.to_dict()).decode()
+        spec_json = msgspec.json.encode(spec.to_dict()).decode()
         environment = huge_pages() | {"API_KEY": key}
-        return Child("engine.llama.python_server", cores, model, told, environment=environment)
+        return Child("engine.llama.python_server", cores, model, spec_json, environment=environment)
     program = find_program(kind)
     assert program is not None
     environment = huge_pages() | libraries_for(program) | {"LLAMA_API_KEY": key}

@@ -83,17 +83,17 @@ async def _llama_server(
     link: Link, names: tuple[str, ...], model: str, entry: Mapping[str, Any], props: object
 ) -> Found:
     """What llama-server says of itself in /props."""
-    told: Mapping[str, Any] = props if isinstance(props, dict) else {}
-    settings, meta = told.get("default_generation_settings"), entry.get("meta")
+    known: Mapping[str, Any] = props if isinstance(props, dict) else {}
+    settings, meta = known.get("default_generation_settings"), entry.get("meta")
     meta = meta if isinstance(meta, dict) else {}
-    template = _text(told.get("chat_template"), 1 << 20)
+    template = _text(known.get("chat_template"), 1 << 20)
     first = await link.ask("/tokenize", {"model": model, "content": "a", "add_special": True, "with_pieces": True})
     tokens = first.get("tokens") if isinstance(first, dict) else None
     bos, has_space = _beginning(tokens)
     vocabulary = SeenVocabulary.empty(
         bos=bos, add_space_prefix=has_space, num_tokens=_whole(meta.get("n_vocab"), MOST_TOKENS)
     )
-    await _learn_end(link, vocabulary, model, _text(told.get("eos_token")))
+    await _learn_end(link, vocabulary, model, _text(known.get("eos_token")))
     return Found(
         LLAMA_SERVER,
         LLAMA_SERVER.forms[0],
@@ -101,7 +101,7 @@ async def _llama_server(
         model,
         Capabilities(
             n_ctx=_whole(settings.get("n_ctx") if isinstance(settings, dict) else None),
-            num_sequences=min(max(_whole(told.get("total_slots")), 1), MAX_SEQUENCES),
+            num_sequences=min(max(_whole(known.get("total_slots")), 1), MAX_SEQUENCES),
             has_chat_template=bool(template),
             candidates_max=LLAMA_SERVER.candidates_max,
             scores_prompts=False,
@@ -136,8 +136,8 @@ def _beginning(tokens: object) -> tuple[int | None, bool]:
 async def _ours(link: Link, names: tuple[str, ...], model: str, entry: Mapping[str, Any]) -> Found:
     """What our own API says of itself in /tokenizer_info."""
     info = await link.ask("/tokenizer_info")
-    told: Mapping[str, Any] = info if isinstance(info, dict) else {}
-    template = _text(told.get("chat_template"), 1 << 20)
+    known: Mapping[str, Any] = info if isinstance(info, dict) else {}
+    template = _text(known.get("chat_template"), 1 << 20)
     return Found(
         OURS,
         OURS.forms[0],
@@ -172,9 +172,10 @@ async def _other(link: Link, dialect: Dialect, names: tuple[str, ...], model: st
                     raise
                 reasons.append(str(error))
                 continue
-            told = min(len(token.top), k)
-            is_told = token.logprob is not None
-            of = await _logprobs_of(link, dialect, form, model, token, k) if is_told and told else "unknown"
+            num_candidates = min(len(token.top), k)
+            has_logprob = token.logprob is not None
+            has_candidates = has_logprob and num_candidates > 0
+            of = await _logprobs_of(link, dialect, form, model, token, k) if has_candidates else "unknown"
             return Found(
                 dialect,
                 form,
@@ -186,7 +187,7 @@ async def _other(link: Link, dialect: Dialect, names: tuple[str, ...], model: st
                     has_chat_template=False,
                     has_ids=False,
                     tokenizes=False,
-                    candidates_max=told if is_told else 0,
+                    candidates_max=num_candidates if has_logprob else 0,
                     logprobs_of=of,
                     scores_prompts=False,
                     is_exact=False,

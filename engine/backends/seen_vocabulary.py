@@ -110,12 +110,12 @@ class SeenVocabulary(Vocabulary):
             self.kinds.put(token, int(TokenKind.END | TokenKind.CONTROL))
             self.names.setdefault(token, END_NAME)
 
-    def number(self, piece: bytes, told: bytes = b"") -> int:
+    def number(self, piece: bytes, name: bytes = b"") -> int:
         """Return the number of a token of a server without ids, a new one where its bytes were not seen before.
 
-        told: what the server calls a token that has none.
+        name: what the server calls a token that has none.
         """
-        key = (told,) if told and not piece else piece
+        key = (name,) if name and not piece else piece
         found = self._numbers.get(key)
         return self._number_of_new({key: piece}) if found is None else found
 

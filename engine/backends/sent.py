@@ -67,10 +67,10 @@ class SentToken(SentCandidate, gc=False):
     @property
     def top(self) -> Sequence[SentCandidate]:
         """Its candidates that have a log-probability, most probable first."""
-        told = self.top_logprobs or []
-        if _is_in_order([one.logprob for one in told]):
-            return told
-        return sorted([one for one in told if one.logprob is not None], key=_LOGPROB, reverse=True)
+        candidates = self.top_logprobs or []
+        if _is_in_order([one.logprob for one in candidates]):
+            return candidates
+        return sorted([one for one in candidates if one.logprob is not None], key=_LOGPROB, reverse=True)
 
     def named(self, k: int) -> tuple[Sequence[Name], list[float]]:
         """Return the names of the first k of `top`, and their log-probabilities as they are recorded."""
@@ -278,14 +278,14 @@ def _finish(choice: _Choice) -> str:
     return "" if not isinstance(reason, str) else "length" if reason == "length" else "stop"
 
 
-def _of_logprobs(told: _Logprobs | None) -> list[SentToken]:
+def _of_logprobs(sent: _Logprobs | None) -> list[SentToken]:
     """Return the tokens of OpenAI's `logprobs`."""
-    if told is None:
+    if sent is None:
         return []
-    if told.content:
-        return told.content
-    texts, logprobs = told.tokens or [], told.token_logprobs or []
-    tops = told.top_logprobs or [None] * len(texts)
+    if sent.content:
+        return sent.content
+    texts, logprobs = sent.tokens or [], sent.token_logprobs or []
+    tops = sent.top_logprobs or [None] * len(texts)
     if not len(texts) == len(logprobs) == len(tops):
         raise ServerFailed("the server sent lists of log-probabilities of different lengths")
     return [

@@ -14,7 +14,7 @@ ENDS_WITHIN_S = 5.0
 HAND_OVER_S = 0.001
 """Shortest time between two deliveries."""
 T = TypeVar("T")
-_Told = tuple[Callable[..., object], tuple[object, ...]]
+_Call = tuple[Callable[..., object], tuple[object, ...]]
 """A function that is called in the delivery thread, and its arguments."""
 
 
@@ -26,8 +26,8 @@ class ServerLoop:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._deliveries: SimpleQueue[list[_Told] | None] = SimpleQueue()
-        self._told: list[_Told] = []
+        self._deliveries: SimpleQueue[list[_Call] | None] = SimpleQueue()
+        self._undelivered: list[_Call] = []
         self._handed_over = 0.0
         self._is_closed, self._lock = False, threading.Lock()
         self._begun: set[Future[Any]] = set()
@@ -67,18 +67,18 @@ class ServerLoop:
         except CancelledError:
             raise PoolClosed("this engine was closed meanwhile: connect again") from None
 
-    def deliver(self, told: Callable[..., object], *args: object) -> None:
+    def deliver(self, call: Callable[..., object], *args: object) -> None:
         """Call a function in the delivery thread, after those given before. Only for what runs in this loop.
 
         What its tasks deliver within HAND_OVER_S is handed over at once: the threads take turns less often.
         """
-        self._told.append((told, args))
-        if len(self._told) == 1:
+        self._undelivered.append((call, args))
+        if len(self._undelivered) == 1:
             self._loop.call_at(self._handed_over + HAND_OVER_S, self._hand_over)
 
     def _hand_over(self) -> None:
-        told, self._told, self._handed_over = self._told, [], self._loop.time()
-        self._deliveries.put(told)
+        calls, self._undelivered, self._handed_over = self._undelivered, [], self._loop.time()
+        self._deliveries.put(calls)
 
     def close(self, last: Coroutine[Any, Any, object]) -> None:
         """Cancel all that runs, run `last`, and end the threads. Safe to call twice, and from a delivery."""
@@ -112,6 +112,6 @@ class ServerLoop:
 
     def _deliver(self) -> None:
         with listening():
-            while (told := self._deliveries.get()) is not None:
-                for call, args in told:
+            while (calls := self._deliveries.get()) is not None:
+                for call, args in calls:
                     call_back(call, "the delivery of an answer", *args)

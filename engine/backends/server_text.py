@@ -76,13 +76,13 @@ class ServerText:
         """
         pieces = (await self._pieces(sent.text, add_special=False, parse_special=False))[-num_unsent - 1 :]
         ids, joined = [token for token, _ in pieces], b"".join(piece for _, piece in pieces)
-        told = sent.tokens[-1]
-        if len(pieces) <= num_unsent or ids[-1] != told.id or joined != sent.text.encode():
+        last = sent.tokens[-1]
+        if len(pieces) <= num_unsent or ids[-1] != last.id or joined != sent.text.encode():
             return sent
         assert isinstance(self._vocabulary, SeenVocabulary)
         for token, piece in pieces:
             self._vocabulary.learn(token, piece)
-        return replace(sent, tokens=[*(SentToken(token) for token in ids[:-1]), told])
+        return replace(sent, tokens=[*(SentToken(token) for token in ids[:-1]), last])
 
     async def _pieces(self, text: str, *, add_special: bool, parse_special: bool) -> list[tuple[int, bytes]]:
         """Return the ids and the bytes of a text's tokens, as llama-server returns them."""
@@ -140,12 +140,12 @@ async def whole_vocabulary(link: Link) -> Vocabulary:
     """Return the vocabulary that our own API gives. Raises ServerFailed."""
     answer = await link.ask("/vocabulary")
     try:
-        told = msgspec.convert(answer, _Vocabulary, str_keys=True)
-        pieces = tuple(b64decode(piece, validate=True) for piece in told.pieces)
-        if len(told.kinds) != len(pieces) or not pieces or (told.bos is not None and told.bos >= len(pieces)):
+        sent = msgspec.convert(answer, _Vocabulary, str_keys=True)
+        pieces = tuple(b64decode(piece, validate=True) for piece in sent.pieces)
+        if len(sent.kinds) != len(pieces) or not pieces or (sent.bos is not None and sent.bos >= len(pieces)):
             raise ValueError("numbers of tokens differ")
-        named = {token: name for token, name in told.names.items() if token < len(pieces)}
-        return checked_size(Vocabulary(pieces, bytes(told.kinds), named, told.bos, told.add_bos, told.add_space_prefix))
+        named = {token: name for token, name in sent.names.items() if token < len(pieces)}
+        return checked_size(Vocabulary(pieces, bytes(sent.kinds), named, sent.bos, sent.add_bos, sent.add_space_prefix))
     except (ValueError, TypeError) as error:
         raise ServerFailed(f"the server's vocabulary cannot be read: {error}") from None
 

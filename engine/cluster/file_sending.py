@@ -124,8 +124,8 @@ class _Sending:
         try:
             return answer.result(ANSWERS_WITHIN_S)
         except TimeoutError:
-            told = f"did not answer for {ANSWERS_WITHIN_S:g} s while it received {self._offer.name}"
-            raise ModelError(f"Node {self._node.name} {told}: start it again, it goes on from there.") from None
+            failure = f"did not answer for {ANSWERS_WITHIN_S:g} s while it received {self._offer.name}"
+            raise ModelError(f"Node {self._node.name} {failure}: start it again, it goes on from there.") from None
 
     def _report(self, have: Have) -> None:
         name, node, total = self._offer.name, self._node.name, self._offer.size

@@ -10,7 +10,7 @@ PROTOCOL = 2
 """Version of these messages; the first field of the first message, so that an agent of another version is known."""
 
 REPORT_S = 0.5
-"""How often an agent reports, and is told that it is still needed."""
+"""Interval of an agent's reports, and of the keep-alive messages sent to it."""
 
 WAITED_S, LOST_S = 15.0, 30.0
 """A silent connection is waited for; its node gets no more workers after WAITED_S, and counts as lost after LOST_S, on

@@ -122,10 +122,10 @@ def model_offer(model: ModelFile, tell: Tell = lambda _share, _doing: None) -> M
     for index, (path, size) in enumerate(zip(model.files, sizes, strict=True)):
         before = sum(sizes[:index])
 
-        def told(num_bytes: int, before: int = before, name: str = path.name) -> None:
+        def report(num_bytes: int, before: int = before, name: str = path.name) -> None:
             tell((before + num_bytes) / total, f"reading {name} for its hash")
 
-        files.append((path.name, size, model_hash(path, tell=told)))
+        files.append((path.name, size, model_hash(path, tell=report)))
     try:
         return ModelOffer(str(model.path), model.is_folder, tuple(FileOffer(*file) for file in files))
     except ValueError as error:

@@ -40,7 +40,7 @@ class ModelOnNodes:
         telling = threading.Lock()
 
         def send_one(node: RemoteNode) -> None:
-            def told(share: float, doing: str) -> None:
+            def report(share: float, doing: str) -> None:
                 if errors:
                     raise Stopped("another transfer failed")
                 with telling:  # so that no thread tells an earlier share after a later one
@@ -48,8 +48,8 @@ class ModelOnNodes:
                     tell(*_progress(shares, doings, pace, time.monotonic() - began))
 
             try:
-                self.path_on(node, told)
-                told(1.0, "")
+                self.path_on(node, report)
+                report(1.0, "")
             except BaseException as error:  # also what `tell` raises
                 if not (node.is_lost and isinstance(error, EngineError)):
                     errors.append(error)

@@ -237,7 +237,7 @@ class _Arriving:
                 first = self._folder if self._offer.is_folder else self._folder / self._offer.files[0].name
                 self._found(str(first))
         except OSError as error:
-            raise ModelError(self._told(error)) from error
+            raise ModelError(self._reason(error)) from error
 
     def _found(self, path: str) -> None:
         with self._lock:
@@ -301,11 +301,11 @@ class _Arriving:
         self._open.close()
 
     def _failed(self, error: EngineError | OSError) -> Have:
-        told = self._told(error) if isinstance(error, OSError) else str(error)
+        reason = self._reason(error) if isinstance(error, OSError) else str(error)
         self._let_go()
-        return Have("failed", self._share(), error=told)
+        return Have("failed", self._share(), error=reason)
 
-    def _told(self, error: OSError) -> str:
+    def _reason(self, error: OSError) -> str:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return f"{error.filename or self._folder} cannot be written ({error.strerror})"
         needed = self._missing_bytes() - self._num_bytes()

@@ -138,8 +138,8 @@ def explained(address: str, error: Exception) -> ConfigError | ServerFailed:
     """Return the error for a cluster that cannot be joined, in words that say what to do."""
     text = " ".join(str(error).split())
     if "ersion mismatch" in text:
-        told = [f"{name} {version}" for name, version in _VERSIONS.findall(text)]
-        there, here = " and ".join(told[:2]), " and ".join(told[2:4])
+        versions = [f"{name} {version}" for name, version in _VERSIONS.findall(text)]
+        there, here = " and ".join(versions[:2]), " and ".join(versions[2:4])
         return ConfigError(
             f"the cluster at {address} runs {there or 'another Ray or Python'}, and this machine has "
             f"{here or 'others'}: install the same here"

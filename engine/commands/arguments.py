@@ -142,8 +142,8 @@ def parse(words: Sequence[str] | None) -> Arguments:
 def _check_files(given: dict[str, Any]) -> None:
     """Raise ConfigError where --prompts and --out do not come together, or with what shows or stores one answer."""
     if bool(given["prompts"]) != bool(given["out"]):
-        told = "--prompts: needs --out FILE" if given["prompts"] else "--out: needs --prompts FILE"
-        raise ConfigError(f"{told}; the answers of a file of prompts go into another file")
+        problem = "--prompts: needs --out FILE" if given["prompts"] else "--out: needs --prompts FILE"
+        raise ConfigError(f"{problem}; the answers of a file of prompts go into another file")
     for name in ("json", "stream", "keep", "watch") if given["prompts"] else ():
         if given[name]:
             raise ConfigError(f"--{name}: is for a single prompt; --out has the answers to --prompts")

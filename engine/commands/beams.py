@@ -90,13 +90,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_search(group: argparse._ActionsContainer) -> None:
     for field in fields(BeamSpec):
-        flag, told = f"--{field.name.replace('_', '-')}", _HELPS[field.name]
+        flag, help = f"--{field.name.replace('_', '-')}", _HELPS[field.name]
         if field.name == "early_stopping":
-            group.add_argument(flag, choices=EARLY_STOPPING, help=f"{told} (default: false)")
+            group.add_argument(flag, choices=EARLY_STOPPING, help=f"{help} (default: false)")
         else:
             kind, shown = (float, "X") if isinstance(field.default, float) else (int, "N")
-            told += "" if field.default is None else f" (default: {field.default})"
-            group.add_argument(flag, type=kind, metavar=shown, help=told)
+            help += "" if field.default is None else f" (default: {field.default})"
+            group.add_argument(flag, type=kind, metavar=shown, help=help)
 
 
 def _spec(given: Given) -> BeamSpec:
@@ -129,8 +129,8 @@ def _lines(beams: Beams) -> list[str]:
     lines = [f"{'score':>10} {'logprob':>10} {'tokens':>7}   text"]
     for one in beams.sequences:
         lines.append(f"{one.score:>10.4f} {one.logprob:>10.4f} {len(one.ids):>7,}   {one_line(one.text)}")
-    told = f"{counted(beams.num_pruned, 'other beam')} pruned, {counted(beams.num_computed, 'token')} computed"
-    return [*lines, "", told]
+    summary = f"{counted(beams.num_pruned, 'other beam')} pruned, {counted(beams.num_computed, 'token')} computed"
+    return [*lines, "", summary]
 
 
 def _plain(prompt_ids: Sequence[int], beams: Beams) -> Given:

@@ -60,33 +60,33 @@ def show_plan(plan: Plan, *, is_json: bool) -> None:
 
     Raises ConfigError where none of them can run.
     """
-    told, now = preview(plan), quietness_now()
+    planned, now = preview(plan), quietness_now()
     if is_json:
         cells = [
             {
                 "number": cell.number,
                 "label": cell.label,
                 "settings": dict(cell.settings),
-                "seconds": told.seconds_by_cell.get(cell.number),
-                "memory_bytes": told.memory_by_cell.get(cell.number),
+                "seconds": planned.seconds_by_cell.get(cell.number),
+                "memory_bytes": planned.memory_by_cell.get(cell.number),
                 "notes": list(cell.notes),
                 "refusal": cell.refusal,
             }
-            for cell in told.cells
+            for cell in planned.cells
         ]
-        ratio = figure(told.smallest_ratio)
-        seconds = {"seconds": told.seconds, "most_seconds": told.most_seconds}
-        offers = [one._asdict() for one in told.offers]
-        about = {"sentence": told.sentence, **seconds, "smallest_ratio": ratio, "offers": offers}
+        ratio = figure(planned.smallest_ratio)
+        seconds = {"seconds": planned.seconds, "most_seconds": planned.most_seconds}
+        offers = [one._asdict() for one in planned.offers]
+        about = {"sentence": planned.sentence, **seconds, "smallest_ratio": ratio, "offers": offers}
         print_json({**about, "quietness": now.to_dict(), "cells": cells})
-    if all(cell.refusal for cell in told.cells):
-        raise ConfigError(told.sentence)
+    if all(cell.refusal for cell in planned.cells):
+        raise ConfigError(planned.sentence)
     if is_json:
         return
-    print(told.sentence)
+    print(planned.sentence)
     print(now.sentence)
-    for cell in told.cells:
-        memory = quantity(told.memory_by_cell.get(cell.number, float("nan")), "B")
+    for cell in planned.cells:
+        memory = quantity(planned.memory_by_cell.get(cell.number, float("nan")), "B")
         print(f"  {cell.label or 'one configuration'}: {cell.refusal or memory}", *cell.notes, sep="; ")
 
 
@@ -131,8 +131,8 @@ def measure(
 
 def _tell_before(plan: Plan, *, is_begun: bool) -> None:
     """Print what a plan will take and can tell, unless its run has begun already, and whether the machine is quiet."""
-    told = quietness_now().sentence if is_begun else f"{preview(plan).sentence} {quietness_now().sentence}"
-    print(told, file=sys.stderr)
+    sentence = quietness_now().sentence if is_begun else f"{preview(plan).sentence} {quietness_now().sentence}"
+    print(sentence, file=sys.stderr)
 
 
 def resume(given: words_of.ResumeArguments) -> None:

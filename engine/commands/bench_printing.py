@@ -26,10 +26,10 @@ def json_of_run(done: RunRecord) -> str:
     summary = summarise(done)
     sentence = done.outcome.get("sentence") or summary.sentence
     cells = [_cell(cell) for cell in summary.cells]
-    told = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
-    told["disturbance"] = summary.disturbance.to_dict()
-    told |= {"machine": dict(done.machine), "versions": dict(done.versions), "cells": cells}
-    return json.dumps(told, ensure_ascii=False, indent=1, default=asdict)
+    fields = {"id": done.id, "status": done.status, "sentence": sentence, "outcome": dict(done.outcome)}
+    fields["disturbance"] = summary.disturbance.to_dict()
+    fields |= {"machine": dict(done.machine), "versions": dict(done.versions), "cells": cells}
+    return json.dumps(fields, ensure_ascii=False, indent=1, default=asdict)
 
 
 def _cell(cell: CellSummary) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ from engine.stats import Interval
 from engine.units import NOT_MEASURED, counted, digits, dollars
 from engine.workbench.costing import NUM_RUNS, count_with, load_prices, rates_of, read_price_file, reference_rates
 
-_TOLD: dict[Way, str] = {"notes": "counted as in the notes", "apart": "prefill counted separately"}
+_WAYS: dict[Way, str] = {"notes": "counted as in the notes", "apart": "prefill counted separately"}
 _HOURS = {"": 1.0, "h": 1.0, "min": 1 / 60, "m": 1 / 60, "d": 24.0}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|d|)")
 _FLAGS = {
@@ -79,11 +79,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     job = parser.add_argument_group("job")
     for field in fields(CostJob):
-        metavar, told = _FLAGS[field.name]
+        metavar, help = _FLAGS[field.name]
         flag = _SHORT.get(field.name, "--" + field.name.replace("_", "-"))
         kind = int if isinstance(field.default, int) else float
         default = f" (default: {field.default:g})"
-        job.add_argument(flag, dest=field.name, type=kind, metavar=metavar, help=told + default)
+        job.add_argument(flag, dest=field.name, type=kind, metavar=metavar, help=help + default)
     job.add_argument("--folder", metavar="DIR", help="count the documents of this folder instead")
     job.add_argument("--gguf", metavar="FILE", help="tokenizer of this model (default: the model in use)")
     wanted = parser.add_argument_group("goal")
@@ -162,8 +162,8 @@ def _budget(given: str | None) -> float | None:
 def _text(job: CostJob, found: Mapping[str, Ways]) -> str:
     lines = [f"{counted(job.documents, 'document')}, {counted(round(job.num_tokens), 'token')}"]
     for model, ways in found.items():
-        for way, (told, own) in ways.items():
-            lines += ["", f"{model}, {_TOLD[way]}: {told.sentence}", _HEAD, *map(_line, own)]
+        for way, (result, own) in ways.items():
+            lines += ["", f"{model}, {_WAYS[way]}: {result.sentence}", _HEAD, *map(_line, own)]
     return "\n".join(lines)
 
 
@@ -191,11 +191,11 @@ def _plain(job: CostJob, found: Mapping[str, Ways]) -> dict[str, Any]:
             "model": model,
             **{
                 way: {
-                    "sentence": told.sentence,
-                    "chosen": told.chosen and _name(told.chosen),
+                    "sentence": result.sentence,
+                    "chosen": result.chosen and _name(result.chosen),
                     "estimates": [_estimate(one) for one in own],
                 }
-                for way, (told, own) in ways.items()
+                for way, (result, own) in ways.items()
             },
         }
         for model, ways in found.items()

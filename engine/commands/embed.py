@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from engine.bench.planning.engines import is_remote, known_engine
-from engine.bench.planning.remote import TEXTS, told_of
+from engine.bench.planning.remote import TEXTS, describe_requests
 from engine.commands.arguments import check_writable, from_standard_input
 from engine.commands.embed_backends import show_backends
 from engine.commands.embed_corpus import embed_corpus
@@ -69,7 +69,7 @@ def run(words: Sequence[str]) -> None:
     if given.json:
         print_json(_plain(found, result, pool), indent=None)
     else:
-        print_text(_told(found, result, pool))
+        print_text(_summary(found, result, pool))
     if given.out is not None:
         _write(given.out, result)
 
@@ -130,8 +130,8 @@ def _parser() -> argparse.ArgumentParser:
 def _check_here(spec: EmbedSpec, num_texts: int) -> None:
     """Raise ConfigError where the external engine of a spec is on another machine."""
     if is_remote(spec.backend):
-        told = told_of({known_engine(spec.backend).url: num_texts}, TEXTS)
-        raise ConfigError(f"{told} Nothing is sent there before you allow it: give --send-to-others")
+        request = describe_requests({known_engine(spec.backend).url: num_texts}, TEXTS)
+        raise ConfigError(f"{request} Nothing is sent there before you allow it: give --send-to-others")
 
 
 def _file(given: str) -> tuple[str, bytes]:
@@ -169,7 +169,7 @@ def _plain(found: TextSet, result: EmbedResult, pool: Embedder) -> dict[str, Any
     }
 
 
-def _told(found: TextSet, result: EmbedResult, pool: Embedder) -> str:
+def _summary(found: TextSet, result: EmbedResult, pool: Embedder) -> str:
     num = len(found.texts)
     rate = f"{digits(num / result.elapsed_s)} per second" if result.elapsed_s > 0 else duration(result.elapsed_s)
     cut = (

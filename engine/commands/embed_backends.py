@@ -29,7 +29,7 @@ def show_backends(model: str, *, is_new: bool, is_json: bool) -> None:
     if is_json:
         print_json(_plain(found, measured), indent=None)
     else:
-        print_text(_told(found, measured))
+        print_text(_sentence(found, measured))
 
 
 def _measure(model: str) -> Measurement | None:
@@ -49,7 +49,7 @@ def _plain(model: EmbeddingModel, measured: Measurement | None) -> dict[str, obj
     return {"model": model.name, "auto": auto_backend(model, measured), **about, "backends": rows}
 
 
-def _told(model: EmbeddingModel, measured: Measurement | None) -> str:
+def _sentence(model: EmbeddingModel, measured: Measurement | None) -> str:
     lines = [f"Backends of {model.name}"]
     if measured:
         lines[0] += f", {counted(measured.num_texts, 'text')} in {counted(measured.num_rounds, 'round')}"

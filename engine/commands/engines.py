@@ -102,5 +102,5 @@ def _print_found(found: tuple[list[Fact], list[Fact]], *, is_json: bool) -> None
     if is_json:
         print_json(dict(zip(("found", "pages"), (dict(facts) for facts in found), strict=True)))
         return
-    told, pages = ("\n".join(f"{about:<42} {value}" for about, value in facts) for facts in found)
-    print_text(f"{told}\n\n{pages}")
+    reported, pages = ("\n".join(f"{about:<42} {value}" for about, value in facts) for facts in found)
+    print_text(f"{reported}\n\n{pages}")

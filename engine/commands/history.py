@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.bench.analysis.comparison import Comparison, compare_runs
-from engine.bench.analysis.disturbance import samples_told
+from engine.bench.analysis.disturbance import samples_in_words
 from engine.bench.analysis.wording import plain_verdict
 from engine.commands import history_arguments as words_of
 from engine.commands.bench_printing import json_of_run, print_run
@@ -94,7 +94,7 @@ def _remark(row: Mapping[str, Any]) -> str:
     """Return how many samples of a run were disturbed, in words; empty for none."""
     if not row.get("num_disturbed"):
         return ""
-    return samples_told(row["num_disturbed"], row["num_samples"], row["num_replaced"])
+    return samples_in_words(row["num_disturbed"], row["num_samples"], row["num_replaced"])
 
 
 def show(history: History, given: words_of.ShowArguments) -> None:
@@ -128,7 +128,7 @@ def export(history: History, given: words_of.ExportArguments) -> None:
     with persons_umask():
         counts = export_history(history, given.path, **ids).counts
     sentence = f"{given.path}: {counted(counts['runs'], 'run')}, {counted(counts['trials'], 'trial')}"
-    _tell({"path": str(given.path), "counts": counts}, sentence, is_json=given.is_json)
+    _print({"path": str(given.path), "counts": counts}, sentence, is_json=given.is_json)
 
 
 def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
@@ -136,13 +136,13 @@ def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
 
     Raises ConfigError for an archive in that case.
     """
-    told: list[dict[str, Any]] = []
+    imported: list[dict[str, Any]] = []
     with Importer(settings.home) as importer:
         try:
             with owned(settings) as history:
                 for path in given.paths:
                     taken = importer.take_in(history, path.name or str(path), path)
-                    told.append({"path": str(path), **taken._asdict()})
+                    imported.append({"path": str(path), **taken._asdict()})
         except HistoryLocked as locked:
             for path in given.paths:
                 kind = importer.hand_over(path.name or str(path), path, settings.home / INBOX)
@@ -150,9 +150,9 @@ def import_files(settings: Settings, given: words_of.ImportArguments) -> None:
                     raise ConfigError(
                         f"{path} is an archive, which only the process that has the history open can import. {locked}"
                     ) from locked
-                told.append({"path": str(path), "kind": kind, "sentence": LEFT})
-    lines = "\n".join(f"{one['path']}: {one['sentence']}" for one in told)
-    _tell({"files": told}, lines, is_json=given.is_json)
+                imported.append({"path": str(path), "kind": kind, "sentence": LEFT})
+    lines = "\n".join(f"{one['path']}: {one['sentence']}" for one in imported)
+    _print({"files": imported}, lines, is_json=given.is_json)
 
 
 def query(history: History, given: words_of.SqlArguments) -> None:
@@ -176,7 +176,7 @@ def snapshot(history: History, given: words_of.SnapshotArguments) -> None:
     with persons_umask():
         num_bytes = write_snapshot(history, given.path)
     values = {"path": str(given.path), "num_bytes": num_bytes}
-    _tell(values, f"{given.path}: {quantity(num_bytes, 'B')}", is_json=given.is_json)
+    _print(values, f"{given.path}: {quantity(num_bytes, 'B')}", is_json=given.is_json)
 
 
 def purge(settings: Settings, given: words_of.GcArguments) -> None:
@@ -186,7 +186,7 @@ def purge(settings: Settings, given: words_of.GcArguments) -> None:
     """
     with History(DatabaseWriter.open(settings.history)) as history:
         num_purged = history.gc()
-    _tell({"num_purged": num_purged}, f"{num_purged:,} deleted runs and trials purged", is_json=given.is_json)
+    _print({"num_purged": num_purged}, f"{num_purged:,} deleted runs and trials purged", is_json=given.is_json)
 
 
 def _write_kept(path: Path, kept: RunRecord | TrialRecord) -> None:
@@ -248,7 +248,7 @@ def _shown(text: str) -> str:
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…"
 
 
-def _tell(values: Mapping[str, Any], sentence: str, *, is_json: bool) -> None:
+def _print(values: Mapping[str, Any], sentence: str, *, is_json: bool) -> None:
     if is_json:
         print_json(values)
     else:

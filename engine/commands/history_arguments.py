@@ -95,7 +95,7 @@ def parse(words: Sequence[str]) -> Command:
         "history", help="saved runs and trials", allow_abbrev=False
     )
     commands = history.add_subparsers(required=True, metavar="list|show|compare|export|import|sql|snapshot|gc")
-    for name, told, add, read in (
+    for name, help, add, read in (
         ("list", "list runs or trials, newest first", _add_list, _list),
         ("show", "show one run or trial", _add_show, _show),
         ("compare", "compare runs", _add_compare, _compare),
@@ -106,7 +106,7 @@ def parse(words: Sequence[str]) -> Command:
         ("gc", "purge deleted runs and trials", _add_nothing, GcArguments),
     ):
         # Abbreviated flags are rejected, so that a new flag cannot break scripts.
-        parser = commands.add_parser(name, help=told, allow_abbrev=False)
+        parser = commands.add_parser(name, help=help, allow_abbrev=False)
         add(parser)
         parser.add_argument("--json", dest="is_json", action="store_true", help="print JSON")
         parser.set_defaults(read=read)
@@ -168,8 +168,8 @@ def _add_snapshot(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_out(parser: argparse.ArgumentParser, what: str) -> None:
-    told = f"write {what} to this file instead: .parquet, .csv or .json"
-    parser.add_argument("--out", type=Path, metavar="FILE", help=told)
+    help = f"write {what} to this file instead: .parquet, .csv or .json"
+    parser.add_argument("--out", type=Path, metavar="FILE", help=help)
 
 
 def _checked_out(given: Path | None) -> Path | None:

@@ -125,13 +125,13 @@ def _line(entry: LibraryEntry) -> str:
 
 def _show(given: Given) -> None:
     file = find_model(given["model"])
-    told = details(file) | ({"sha256": model_hash(file.path)} if given["hash"] else {})
+    facts = details(file) | ({"sha256": model_hash(file.path)} if given["hash"] else {})
     if given["json"]:
-        print_json(told)
+        print_json(facts)
         return
-    lines = [f"{name:<18} {_fact(name, value)}" for name, value in told.items() if isinstance(value, str | int)]
+    lines = [f"{name:<18} {_fact(name, value)}" for name, value in facts.items() if isinstance(value, str | int)]
     lines += ["", *map(_group_line, by_type(file)), "", f"{counted(len(file.metadata), 'key')} of metadata:"]
-    lines += [f"  {key} = {_cut(value)}" for key, value in told["metadata"].items()]
+    lines += [f"  {key} = {_cut(value)}" for key, value in facts["metadata"].items()]
     print_text("\n".join(lines))
 
 

@@ -53,8 +53,8 @@ def run(words: Sequence[str]) -> None:
         bench.model.loaded()
         print("\n".join(server.lines), flush=True)
         if bench.history_error is not None and not bench.kept.is_elsewhere:
-            told = printable(f"Calls are not stored at present: {bench.history_error}", is_terminal=True)
-            print(told, file=sys.stderr, flush=True)
+            warning = printable(f"Calls are not stored at present: {bench.history_error}", is_terminal=True)
+            print(warning, file=sys.stderr, flush=True)
         Shutdown(close).install(signal.SIGINT, signal.SIGTERM)
         threading.Event().wait()
     finally:

@@ -40,5 +40,5 @@ def show_progress(task: Task[Any], line: ProgressLine, remark: Callable[[], str]
     while not task.wait(SHOWN_EVERY_S):
         now = task.progress
         parts = (now.doing or task.state, percent(now.share) if now.share else "", now.left)
-        told = ", ".join(part for part in parts if part)
-        line.show("; ".join(part for part in (told, remark()) if part), step=int(10 * now.share))
+        figures = ", ".join(part for part in parts if part)
+        line.show("; ".join(part for part in (figures, remark()) if part), step=int(10 * now.share))

@@ -102,11 +102,13 @@ def parting_sentence(labels: Sequence[str], tables: Sequence[StepTable]) -> str:
         way = "ends there" if is_over else f"continues with “{table.vocabulary.text(table.ids[num_same])}”"
         ways.setdefault(way, []).append(label)
     most_first = sorted(ways.items(), key=lambda item: -len(item[1]))
-    told = [f"{', '.join(arms)} {_for_several(way) if len(arms) > 1 else way}" for way, arms in most_first[:MAX_NAMED]]
+    continuations = [
+        f"{', '.join(arms)} {_for_several(way) if len(arms) > 1 else way}" for way, arms in most_first[:MAX_NAMED]
+    ]
     if len(most_first) > MAX_NAMED:
-        told.append(f"{len(most_first) - MAX_NAMED} more continue differently")
+        continuations.append(f"{len(most_first) - MAX_NAMED} more continue differently")
     start = f"The first {counted(num_same, 'token')} are the same; then" if num_same > 1 else _short_start(num_same)
-    return f"{start} {'; '.join(told)}."
+    return f"{start} {'; '.join(continuations)}."
 
 
 def _short_start(num_same: int) -> str:

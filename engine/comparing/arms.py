@@ -211,7 +211,11 @@ def differences(arms: Sequence[Arm]) -> list[list[str]]:
     names = _differing(arms)
     settings = [_settings(arm) for arm in arms]
     return [
-        [_told(name, one[name]) for name in names if name in one and (not number or one[name] != settings[0].get(name))]
+        [
+            _in_words(name, one[name])
+            for name in names
+            if name in one and (not number or one[name] != settings[0].get(name))
+        ]
         for number, one in enumerate(settings)
     ]
 
@@ -230,12 +234,12 @@ def check_answers(plan: ComparisonPlan, answers: Iterable[Answer]) -> None:
     """Raise ConfigError for an answer that belongs to no trial of the plan, and for a second one of the same trial."""
     planned, seen = {answer[:3] for answer in planned_answers(plan)}, set[tuple[int, ...]]()
     for number, answer in enumerate(answers, 1):
-        told = f"answer {number} (arm {answer.arm}, row {answer.row}, repeat {answer.repeat}, counted from 0)"
+        which = f"answer {number} (arm {answer.arm}, row {answer.row}, repeat {answer.repeat}, counted from 0)"
         if answer[:3] not in planned:
             size = f"{len(plan.arms)} variants × {len(plan.rows)} rows × {plan.repeats} repeats"
-            raise ConfigError(f"{told} is outside the plan of {size}")
+            raise ConfigError(f"{which} is outside the plan of {size}")
         if answer[:3] in seen:
-            raise ConfigError(f"{told} is the second of its trial")
+            raise ConfigError(f"{which} is the second of its trial")
         seen.add(answer[:3])
 
 
@@ -271,11 +275,11 @@ def _differing(arms: Sequence[Arm]) -> list[str]:
 
 def _described(arm: Arm, names: Sequence[str]) -> str:
     settings = _settings(arm)
-    told = [_told(name, settings[name]) for name in names if name in settings]
-    return " · ".join(told)[:LABEL_CHARACTERS]
+    parts = [_in_words(name, settings[name]) for name in names if name in settings]
+    return " · ".join(parts)[:LABEL_CHARACTERS]
 
 
-def _told(name: str, value: object) -> str:
+def _in_words(name: str, value: object) -> str:
     if name == "model":
         return str(value)
     if name in _CONSTRAINTS:

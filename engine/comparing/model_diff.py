@@ -110,7 +110,7 @@ class ModelDiff:
         tokens = counted(len(self.steps), "prompt token" if self.is_prompt else "token")
         if not self.kl.any():
             return f"No difference: both distributions are the same at all {tokens}."
-        kl = f"{told_kl(self.kl_mean)} nats ({told_kl(self.kl_mean / math.log(2))} bits) per token"
+        kl = f"{kl_text(self.kl_mean)} nats ({kl_text(self.kl_mean / math.log(2))} bits) per token"
         if self.first_flip is None:
             return f"KL {kl}; the most probable token is the same at all {tokens}."
         return (
@@ -148,7 +148,7 @@ class ModelDiff:
         ]
 
 
-def told_kl(value: float) -> str:
+def kl_text(value: float) -> str:
     """Return a KL divergence for people: one of rounding errors alone by its bound, as its zeros cannot be counted."""
     return f"below {exact(ROUNDING)}" if 0 < value < ROUNDING else significant(value)
 

@@ -80,7 +80,7 @@ class Replay:
     def sentence(self) -> str:
         """The outcome, in a sentence."""
         if self.difference is not None:
-            return _told(self.difference)
+            return _sentence(self.difference)
         tokens = counted(self.num_tokens, "prompt token" if self.is_prompt else "token")
         if self.largest is None:
             return f"Identical: {tokens}; no log-probabilities were recorded."
@@ -141,7 +141,7 @@ def _largest_change(recorded: StepTable, table: StepTable, start: int, num: int)
     return float(change[at]), start + int(known[at])
 
 
-def _told(found: Difference) -> str:
+def _sentence(found: Difference) -> str:
     text = quoted(found.text(found.recorded.id))
     if found.replayed is None:
         return f"Ends after {counted(found.position, 'token')}; the recorded answer continues with {text}."

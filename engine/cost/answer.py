@@ -35,8 +35,8 @@ def answer(
     for name, goal in (("deadline_h", deadline_h), ("budget_usd", budget_usd)):
         if goal is not None and not goal > 0:
             raise ConfigError(f"{name} = {quoted(goal)}: must be above 0")
-    told = _answer(estimates, deadline_h, budget_usd)
-    return told._replace(sentence=begun(told.sentence))
+    answer = _answer(estimates, deadline_h, budget_usd)
+    return answer._replace(sentence=begun(answer.sentence))
 
 
 def answer_here(estimates: Iterable[Estimate]) -> Answer | None:
@@ -71,7 +71,7 @@ def _answer(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd:
     if budget_usd is not None:
         return _under_budget(priced, budget_usd)
     if not priced:
-        return Answer(f"{_told(known[0], _names(known))}; {_unpriced(estimates)}.", known[0])
+        return Answer(f"{_sentence(known[0], _names(known))}; {_unpriced(estimates)}.", known[0])
     return _fastest_and_cheapest(known, priced)
 
 
@@ -85,10 +85,10 @@ def _by_deadline(known: list[Estimate], priced: list[Estimate], deadline_h: floa
         if not _affordable(in_time, budget_usd):
             return Answer(f"Nothing finishes {limit}: {_too_dear(priced, in_time, budget_usd, names)}.", None)
     elif not in_time:
-        return Answer(f"{_told(known[0], names)}; no machine that finishes {limit} has a price.", known[0])
+        return Answer(f"{_sentence(known[0], names)}; no machine that finishes {limit} has a price.", known[0])
     chosen = _cheapest(in_time)
     doubt = f", though its interval reaches {_hours(chosen.hours.high)}" if chosen.hours.high > deadline_h else ""
-    return Answer(f"{_told(chosen, names)}: the cheapest that finishes {limit}{doubt}.", chosen)
+    return Answer(f"{_sentence(chosen, names)}: the cheapest that finishes {limit}{doubt}.", chosen)
 
 
 def _too_slow(known: list[Estimate], priced: list[Estimate], deadline_h: float, budget_usd: float | None) -> str:
@@ -107,13 +107,13 @@ def _too_slow(known: list[Estimate], priced: list[Estimate], deadline_h: float, 
 
 def _too_dear(priced: list[Estimate], in_time: list[Estimate], budget_usd: float, names: dict[int, str]) -> str:
     """Return the clause on the cheapest that ends in time, and on what the budget allows instead."""
-    cheapest, told = _cheapest(priced), []
+    cheapest, parts = _cheapest(priced), []
     if in_time and _cheapest(in_time) is not cheapest:
-        told.append(f"the cheapest in that time, {_aside(_cheapest(in_time), names)}")
+        parts.append(f"the cheapest in that time, {_aside(_cheapest(in_time), names)}")
     affordable = _affordable(priced, budget_usd)
     if affordable:
-        told.append(f"the fastest for that money, {_aside(affordable[0], names)}")
-    return "; ".join(told or [f"the cheapest, {_aside(cheapest, names)}"])
+        parts.append(f"the fastest for that money, {_aside(affordable[0], names)}")
+    return "; ".join(parts or [f"the cheapest, {_aside(cheapest, names)}"])
 
 
 def _affordable(priced: list[Estimate], budget_usd: float) -> list[Estimate]:
@@ -131,7 +131,7 @@ def _under_budget(priced: list[Estimate], budget_usd: float) -> Answer:
     names = _names(priced)
     fit = _affordable(priced, budget_usd)
     if fit:
-        return Answer(f"{_told(fit[0], names)}: the fastest for at most {dollars(budget_usd)}.", fit[0])
+        return Answer(f"{_sentence(fit[0], names)}: the fastest for at most {dollars(budget_usd)}.", fit[0])
     cheapest = _aside(_cheapest(priced), names)
     return Answer(f"Nothing costs {dollars(budget_usd)} or less: the cheapest, {cheapest}.", None)
 
@@ -141,7 +141,7 @@ def _fastest_and_cheapest(known: list[Estimate], priced: list[Estimate]) -> Answ
     fastest, cheapest = priced[0], _cheapest(priced)
     if fastest is cheapest:
         praise = ": the fastest and the cheapest" if len(priced) > 1 else ""
-        return Answer(f"{_told(fastest, names)}{praise}.", fastest)
+        return Answer(f"{_sentence(fastest, names)}{praise}.", fastest)
     sooner = _hours(cheapest.hours.value - fastest.hours.value)
     more = dollars(fastest.dollars.value - cheapest.dollars.value)
     doubt = ", though their intervals overlap" if fastest.hours.high >= cheapest.hours.low else ""
@@ -161,8 +161,8 @@ def _at_most(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd
     by_cost = deadline_h is not None if sure else not affordable
     best = min(sure or affordable or bounded, key=lambda one: (by_cost and _last(one.dollars.high), one.hours.high))
     cost = f" and costs at most {dollars(best.dollars.high)}" if math.isfinite(best.dollars.high) else ""
-    told = f"{_names(bounded)[id(best)]} takes at most {_hours(best.hours.high)}{cost}: {why}."
-    return told if sure else f"Nothing is certain to meet that. {told}"
+    sentence = f"{_names(bounded)[id(best)]} takes at most {_hours(best.hours.high)}{cost}: {why}."
+    return sentence if sure else f"Nothing is certain to meet that. {sentence}"
 
 
 def _unpriced(estimates: Sequence[Estimate]) -> str:
@@ -174,8 +174,8 @@ def _unpriced(estimates: Sequence[Estimate]) -> str:
 def _no_budget(estimates: Sequence[Estimate], deadline_h: float | None, budget_usd: float | None) -> str:
     """Return why nothing can be said of a budget, and the bounds of the machines that have a price."""
     why, priced = _unpriced(estimates), [one for one in estimates if one.price is not None]
-    told = _at_most(priced, deadline_h, budget_usd) if priced else "Add prices to the table."
-    return f"{why[0].upper()}{why[1:]}, so a budget cannot be checked. {told}"
+    sentence = _at_most(priced, deadline_h, budget_usd) if priced else "Add prices to the table."
+    return f"{why[0].upper()}{why[1:]}, so a budget cannot be checked. {sentence}"
 
 
 def _cheapest(priced: list[Estimate]) -> Estimate:
@@ -197,7 +197,7 @@ def _names(estimates: Iterable[Estimate]) -> dict[int, str]:
     return names
 
 
-def _told(one: Estimate, names: dict[int, str]) -> str:
+def _sentence(one: Estimate, names: dict[int, str]) -> str:
     return f"{names[id(one)]} {_takes(one)}"
 
 

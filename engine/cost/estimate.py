@@ -156,19 +156,19 @@ def _three_digits(hours: float) -> float:
 
 
 def _assumptions(job: CostJob, rate: Rate, parts: tuple[Part, ...], way: Way) -> tuple[str, ...]:
-    told = []
+    texts = []
     if job.is_from_words and job.num_prompt:
-        told.append(f"{job.tokens_per_word:g} tokens per word")
+        texts.append(f"{job.tokens_per_word:g} tokens per word")
     if way == "notes":
-        told.append("prompt tokens as slow as generated ones, and hours rounded to three digits, as in the notes")
+        texts.append("prompt tokens as slow as generated ones, and hours rounded to three digits, as in the notes")
     unknown = {part.name for part in parts if part.speed is None}
     if "prompt" in unknown:
         why = "not in the notes" if rate.generation.provenance in ("noted", "assumed") else "not measured"
-        told.append(f"prefill speed {why}: between no time and that of generating as many tokens")
+        texts.append(f"prefill speed {why}: between no time and that of generating as many tokens")
     if "embedding" in unknown:
-        told.append("embedding speed of this machine unknown")
+        texts.append("embedding speed of this machine unknown")
     if job.utilisation < 1:
-        told.append(f"{100 * job.utilisation:.3g} % of the paid time is work")
+        texts.append(f"{100 * job.utilisation:.3g} % of the paid time is work")
     if job.startup_s:
-        told.append(f"{duration(job.startup_s)} of start-up, paid once")
-    return tuple(told)
+        texts.append(f"{duration(job.startup_s)} of start-up, paid once")
+    return tuple(texts)

@@ -161,10 +161,10 @@ def answer_line(prompt: FilePrompt, outcome: Completion | EngineError) -> bytes:
     """Return the line of an answer; steps only where something was recorded with them."""
     line: dict[str, Any] = {"index": prompt.index, "id": prompt.id, "prompt_hash": prompt.hash}
     if isinstance(outcome, Completion):
-        told = completion_to_dict(outcome)
+        fields = completion_to_dict(outcome)
         has_steps = outcome.steps.k or outcome.prompt_steps.records["flags"].any()
         left_out = {"id"} if has_steps else {"id", "steps", "prompt_steps", "prompt_ids"}
-        line |= {name: value for name, value in told.items() if name not in left_out} | {"error": None}
+        line |= {name: value for name, value in fields.items() if name not in left_out} | {"error": None}
     else:
         nothing = ("text", "finish_reason", "is_context_full", "seed", "timings")
         line |= dict.fromkeys(nothing) | {"error": f"{type(outcome).__name__}: {outcome}"}

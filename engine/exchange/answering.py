@@ -66,11 +66,11 @@ class Answering:
         self._end = last.end if last else 0
         line = PromptsLine(first_share=self._share or 0.0, num_before=self._answers.num_before)
 
-        last_told = MapProgress(0, 0, 0, None)
+        last_shown = MapProgress(0, 0, 0, None)
 
         def show(now: MapProgress) -> None:
-            nonlocal last_told
-            last_told = now
+            nonlocal last_shown
+            last_shown = now
             line.show(now, self._share)
 
         asked = self._engine.map(
@@ -85,7 +85,7 @@ class Answering:
                 for outcome in asked:
                     self._write(self._taken.popleft(), outcome)
             if progress is True:
-                line.show(last_told, self._share, is_last=True)
+                line.show(last_shown, self._share, is_last=True)
         finally:
             line.end()
         if self._ending is not None:
@@ -150,10 +150,10 @@ class Answering:
     def _write(self, prompt: FilePrompt, outcome: Completion | EngineError) -> None:
         if isinstance(outcome, PoolClosed):
             raise outcome
-        told = prompt.error or outcome
-        if isinstance(told, EngineError) and isinstance(told.__cause__, EngineError):
-            told = told.__cause__  # without the prompt's number of this run
-        self._answers.append(prompt, told)
+        answer = prompt.error or outcome
+        if isinstance(answer, EngineError) and isinstance(answer.__cause__, EngineError):
+            answer = answer.__cause__  # without the prompt's number of this run
+        self._answers.append(prompt, answer)
         self._num_answered += 1
-        self._num_failed += isinstance(told, EngineError)
+        self._num_failed += isinstance(answer, EngineError)
         self._end = prompt.end

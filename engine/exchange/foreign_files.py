@@ -111,7 +111,7 @@ def _hint(start: str) -> str:
     """Return why a file of a known kind cannot be imported and what to import instead; empty for other files."""
     if start.startswith("{") and '"completion":' in start:
         return "it is a trial as JSON of an earlier version, without its tokenizer: export the trial again"
-    return next((told for beginning, told in _HINTS.items() if start.startswith(beginning)), "")
+    return next((hint for beginning, hint in _HINTS.items() if start.startswith(beginning)), "")
 
 
 def _content(name: str, data: bytes | Path) -> bytes:

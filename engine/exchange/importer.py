@@ -107,7 +107,7 @@ class Importer:
             staged.kind,
             taken.run_ids if is_archive else tuple(staged.run_ids),
             taken.trial_ids if is_archive else tuple(taken.new_ids.get(id, id) for id in staged.trial_ids),
-            _told(taken),
+            _summary(taken),
         )
 
     def hand_over(self, name: str, path: Path, inbox: Path) -> Kind:
@@ -202,13 +202,13 @@ def remove_leftovers(home: Path) -> None:
     shutil.rmtree(home / FOLDER, ignore_errors=True)
 
 
-def _told(taken: Imported) -> str:
+def _summary(taken: Imported) -> str:
     counts = ((taken.num_runs, "run"), (taken.num_trials, "trial"))
     kept = [counted(num, noun) for num, noun in counts if num]
-    told = [f"{' and '.join(kept)} imported"] if kept else []
+    parts = [f"{' and '.join(kept)} imported"] if kept else []
     if num_changed := len({*taken.new_ids.values()} & {*taken.trial_ids}):
         whose = "its id belongs to another trial" if num_changed == 1 else "their ids belong to other trials"
-        told.append(f"{num_changed:,} of them under a new id, as {whose} here")
+        parts.append(f"{num_changed:,} of them under a new id, as {whose} here")
     if taken.num_known:
-        told.append(f"{taken.num_known:,} {'was' if taken.num_known == 1 else 'were'} already present")
-    return f"{'; '.join(told) or 'It contains no runs or trials'}."
+        parts.append(f"{taken.num_known:,} {'was' if taken.num_known == 1 else 'were'} already present")
+    return f"{'; '.join(parts) or 'It contains no runs or trials'}."

@@ -26,10 +26,10 @@ def trial_of_log(steps: Sequence[LoggedStep], id: str, name: str) -> TrialRecord
     contains only the tokens of the log. Raises ConfigError where no step has a sampled token, and for values beyond the
     limits of a trial.
     """
-    told = [step for step in steps if step.sampled is not None]
-    if not told:
+    sampled = [step for step in steps if step.sampled is not None]
+    if not sampled:
         raise ConfigError("the log has candidates but no sampled token, so there is nothing to import")
-    table = _table(told, _vocabulary(told))
+    table = _table(sampled, _vocabulary(sampled))
     completion = Completion(
         text=table.text,
         steps=table,
@@ -42,7 +42,7 @@ def trial_of_log(steps: Sequence[LoggedStep], id: str, name: str) -> TrialRecord
     )
     return TrialRecord(
         id=id,
-        created_at=_moment(told[0].at),
+        created_at=_moment(sampled[0].at),
         prompt=name,
         messages=(),
         sampling=Sampling(),

@@ -176,8 +176,8 @@ def _asked(row: dict[str, Any]) -> tuple[str | list[int] | None, list[dict[str, 
         raise ConfigError(f"{parameters[0]} holds for the whole file: give it beside the file's name, not in its lines")
     prompt, messages = row.get("prompt"), row.get("messages")
     if (prompt is None) == (messages is None):
-        told = "neither prompt nor" if prompt is None else "both prompt and"
-        raise ConfigError(f"has {told} messages: give one of them")
+        which = "neither prompt nor" if prompt is None else "both prompt and"
+        raise ConfigError(f"has {which} messages: give one of them")
     if prompt is not None:
         return given_prompt(prompt), None
     try:

@@ -92,9 +92,9 @@ def _decoded(name: str, data: bytes) -> str:
 
 def check_text(name: str, data: bytes) -> None:
     """Raise ConfigError where a file that begins with `data` is not text."""
-    for magic, told in _MAGIC.items():
+    for magic, kind in _MAGIC.items():
         if data.startswith(magic):
-            raise ConfigError(f"{name}: is {told}, despite its name: save its texts as .csv, .jsonl or .txt")
+            raise ConfigError(f"{name}: is {kind}, despite its name: save its texts as .csv, .jsonl or .txt")
     if b"\0" in data and not is_utf16(data):
         raise ConfigError(f"{name}: is binary, not text: byte {data.index(0):,} is zero")
 
@@ -108,8 +108,8 @@ def _table(name: str, text: str) -> Iterator[dict[str, Any]]:
     """Yield rows as mappings by column name; of two columns with the same name the first counts."""
     start = text.lstrip()[:1]
     if start and start in "{[<":
-        told = "HTML or XML" if start == "<" else "JSON; save it as JSON lines in a .jsonl file"
-        raise ConfigError(f"{name}: is not a table; it looks like {told}")
+        kind = "HTML or XML" if start == "<" else "JSON; save it as JSON lines in a .jsonl file"
+        raise ConfigError(f"{name}: is not a table; it looks like {kind}")
     csv.field_size_limit(MOST_BYTES)
     header_line = text.splitlines()[0] if text else ""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=header_line.count), strict=True)

@@ -102,8 +102,8 @@ def trial_of(row: dict[str, Any], prompt_steps: StepTable, steps: StepTable) -> 
 def _engine_columns(engine: EngineIdentity | None) -> dict[str, str | None]:
     if engine is None:
         return {"engine": None, "logprobs_of": None}
-    told = {"name": engine.name, "url": engine.url, "dialect": engine.dialect}
-    return {"engine": _json(told), "logprobs_of": engine.logprobs_of}
+    server = {"name": engine.name, "url": engine.url, "dialect": engine.dialect}
+    return {"engine": _json(server), "logprobs_of": engine.logprobs_of}
 
 
 def _engine_of(row: dict[str, Any]) -> EngineIdentity | None:

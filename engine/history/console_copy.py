@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PIECE_BYTES = 1 << 20
-"""Copied at once: small, so that a slow disk is told from a copy that stands still."""
+"""Copied at once: small, so that a slow disk can be distinguished from a copy that stands still."""
 
 _SETTLED_NS = 1_000_000_000
 """Age of a modification time beyond which another write would certainly change it."""

@@ -43,9 +43,9 @@ _CELLS = f"""
         LEFT JOIN ({figures.by_cell(METRICS_BY_NAME, figures.IN_CHOSEN)}) AS figures
         ON figures.run_id = cells.run_id AND figures.cell = cells.number"""
 _OF_STEPS = {
-    "num_generated": "coalesce(told.num_generated, 0)",
-    "lowest_p": "told.lowest_p",
-    "slowest_s": "told.slowest_s",
+    "num_generated": "coalesce(of_steps.num_generated, 0)",
+    "lowest_p": "of_steps.lowest_p",
+    "slowest_s": "of_steps.slowest_s",
 }
 _STEPS = f"""
     SELECT trial_id, count(*) AS num_generated, exp(min(logprob)) AS lowest_p,
@@ -59,7 +59,7 @@ _TRIALS = f"""
         model_quantisation AS quantisation, {TEMPERATURE} AS temperature,
         {", ".join(f"{expression} AS {name}" for name, expression in (TRIAL_FIGURES | _OF_STEPS).items())}, label,
         {_MARKED}
-    FROM {TRIALS} LEFT JOIN ({_STEPS}) AS told ON told.trial_id = trials.id WHERE trials.id IN {_IDS}"""
+    FROM {TRIALS} LEFT JOIN ({_STEPS}) AS of_steps ON of_steps.trial_id = trials.id WHERE trials.id IN {_IDS}"""
 
 
 def run_rows(cursor: ReadCursor, keys: Sequence[tuple[UUID]]) -> list[Row]:

@@ -56,8 +56,10 @@ def check_columns(names: list[str], known: Iterable[str], needed: Iterable[str])
     """Raise ValueError where a column is unknown, missing or duplicated."""
     unknown, missing = set(names).difference(known), set(needed).difference(names)
     if unknown or missing or len(set(names)) != len(names):
-        told = f"unknown: {', '.join(sorted(unknown)[:5]) or 'none'}; missing: {', '.join(sorted(missing)) or 'none'}"
-        raise ValueError(f"it has the wrong columns ({told}) or a duplicate")
+        difference = (
+            f"unknown: {', '.join(sorted(unknown)[:5]) or 'none'}; missing: {', '.join(sorted(missing)) or 'none'}"
+        )
+        raise ValueError(f"it has the wrong columns ({difference}) or a duplicate")
 
 
 def _check_size(about: pq.FileMetaData, most_rows: int) -> None:

@@ -45,11 +45,11 @@ class _Table(NamedTuple):
 
     source: str
     key: str
-    told: str = ""
+    joins_on: str = ""
 
 
-_RUNS = _Table(RUNS, "runs.id", "told.run_id = runs.id")
-_CELLS = _Table(CELLS, "runs.id, cells.number", "told.run_id = runs.id AND told.cell = cells.number")
+_RUNS = _Table(RUNS, "runs.id", "figures.run_id = runs.id")
+_CELLS = _Table(CELLS, "runs.id, cells.number", "figures.run_id = runs.id AND figures.cell = cells.number")
 _TRIALS = _Table(TRIALS, "trials.id")
 
 
@@ -124,8 +124,8 @@ class Finder:
         page = _Page.checked(limit, offset, order, is_descending, _CELL_ORDERS)
         with self._file.reading() as cursor:
             condition = conditions.of_cells(wanted, cursor)
-            told = partial(figures.by_cell, [order]) if order in METRICS_BY_NAME else None
-            keys, total = page.keys(cursor, _CELLS, condition, told)
+            query = partial(figures.by_cell, [order]) if order in METRICS_BY_NAME else None
+            keys, total = page.keys(cursor, _CELLS, condition, query)
             return Found.of(cell_rows(cursor, keys), total)
 
     def trials(
@@ -206,19 +206,19 @@ class _Page(NamedTuple):
         return cls(limit, offset, orders[order], "DESC" if is_descending else "ASC")
 
     def keys(
-        self, cursor: ReadCursor, table: _Table, condition: Condition, told: Callable[[str], str] | None = None
+        self, cursor: ReadCursor, table: _Table, condition: Condition, figures_query: Callable[[str], str] | None = None
     ) -> tuple[list[Any], int]:
         """Return the keys of this page's rows, and the total number of rows.
 
-        told: builds the query for the figures to sort by, from a condition on samples.
+        figures_query: builds the query for the figures to sort by, from a condition on samples.
         """
         count = cursor.execute(f"SELECT count(*) FROM {table.source} WHERE {condition}", condition.values)
         (total,) = count.fetchone() or (0,)
         source, values, among = table.source, condition.values, ""
-        if told is not None:
+        if figures_query is not None:
             among = f"WITH among AS (SELECT DISTINCT runs.id FROM {source} WHERE {condition}) "
-            figures = told("run_id IN (SELECT id FROM among)")
-            source, values = f"{source} LEFT JOIN ({figures}) AS told ON {table.told}", [*values, *values]
+            figures = figures_query("run_id IN (SELECT id FROM among)")
+            source, values = f"{source} LEFT JOIN ({figures}) AS figures ON {table.joins_on}", [*values, *values]
         found = cursor.execute(
             f"{among}SELECT {table.key} FROM {source} WHERE {condition} "
             f"ORDER BY {self.order} {self.direction} NULLS LAST, {table.key} LIMIT ? OFFSET ?",

@@ -82,8 +82,8 @@ class _Step(Part, frozen=True):
     @property
     def flags(self) -> int:
         """The flags of its record. It has a log-probability exactly where figures were recorded."""
-        told = INSPECTED * (self.logprob is not None) | SHARED_MOMENT * self.shares_moment
-        return FORCED * self.is_forced | RESAMPLED * self.is_resampled | told
+        marks = INSPECTED * (self.logprob is not None) | SHARED_MOMENT * self.shares_moment
+        return FORCED * self.is_forced | RESAMPLED * self.is_resampled | marks
 
 
 class _Timings(TimingsPart, frozen=True):

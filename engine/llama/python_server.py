@@ -18,9 +18,9 @@ from engine.specs import PoolSpec
 _KEY = "api_key"
 
 
-def main(end: socket.socket, cores: str, model: str, told: str) -> None:
-    """Serve the model. cores: numbers with commas between them, "" for all; told: a PoolSpec as JSON, with all threads
-    decided."""
+def main(end: socket.socket, cores: str, model: str, spec_json: str) -> None:
+    """Serve the model. cores: numbers with commas between them, "" for all; spec_json: a PoolSpec as JSON, with all
+    threads decided."""
     os.setsid()  # Ctrl+C is for the workbench, which ends its children
     end_with_socket(end)
     if cores:
@@ -28,7 +28,7 @@ def main(end: socket.socket, cores: str, model: str, told: str) -> None:
     for name in list(os.environ):  # each of its settings is also read from the environment
         if name.lower() in {*Settings.model_fields, "config_file"} - {_KEY}:
             del os.environ[name]
-    spec = PoolSpec.from_dict(msgspec.json.decode(told))
+    spec = PoolSpec.from_dict(msgspec.json.decode(spec_json))
     given = settings_of(spec, model)
     sys.argv = ["llama_cpp.server", *(str(word) for name, value in given.items() for word in (f"--{name}", value))]
     try:

@@ -29,7 +29,7 @@ _WITHOUT_IMATRIX = "will require an imatrix"
 _SLAB_BYTES = 64 << 20
 """Bytes of weights in memory at once, and the increments by which the target file grows."""
 
-_LONGEST_TOLD = 127
+_LONGEST_VALUE = 127
 _HANG_UP = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 Floats = npt.NDArray[np.float32]
@@ -78,7 +78,7 @@ class Quantiser:
         params.max_buf_size = _SLAB_BYTES
         importances = [(name.encode(), values) for name, values in _importances(job)]
         if importances:
-            params.imatrix, params.kv_overrides = _table(importances), _told(job)
+            params.imatrix, params.kv_overrides = _table(importances), _overrides(job)
         self.writing = job.target
         source, target = os.fsencode(job.source), os.fsencode(job.target)
         code = llama.llama_model_quantize(source, target, ctypes.byref(params))
@@ -110,15 +110,15 @@ def _table(importances: list[tuple[bytes, Floats]]) -> Any:
     return table
 
 
-def _told(job: Job) -> Any:
+def _overrides(job: Job) -> Any:
     """Return the target's metadata about its importance matrix, with the keys of llama.cpp's own quantize.cpp."""
-    told: Any = (llama.llama_model_kv_override * 3)()  # the last one, empty, terminates the array
-    told[0].key, told[1].key = b"quantize.imatrix.file", b"quantize.imatrix.entries_count"
-    told[0].tag, told[1].tag = llama.LLAMA_KV_OVERRIDE_TYPE_STR, llama.LLAMA_KV_OVERRIDE_TYPE_INT
-    name = os.path.basename(job.imatrix).encode("utf-8", "replace")[:_LONGEST_TOLD]
-    told[0].value.val_str = name.decode("utf-8", "ignore").encode()
-    told[1].value.val_i64 = len(job.importances)
-    return told
+    overrides: Any = (llama.llama_model_kv_override * 3)()  # the last one, empty, terminates the array
+    overrides[0].key, overrides[1].key = b"quantize.imatrix.file", b"quantize.imatrix.entries_count"
+    overrides[0].tag, overrides[1].tag = llama.LLAMA_KV_OVERRIDE_TYPE_STR, llama.LLAMA_KV_OVERRIDE_TYPE_INT
+    name = os.path.basename(job.imatrix).encode("utf-8", "replace")[:_LONGEST_VALUE]
+    overrides[0].value.val_str = name.decode("utf-8", "ignore").encode()
+    overrides[1].value.val_i64 = len(job.importances)
+    return overrides
 
 
 def main(end: socket.socket) -> None:

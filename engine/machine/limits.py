@@ -67,19 +67,19 @@ def measure_limits(threads: int | None = None, on_progress: Callable[[float], ob
     available memory. numpy releases the GIL while it sums. The best of five rounds counts, since interference only
     lowers the result.
     """
-    told = on_progress or (lambda _fraction: None)
+    report = on_progress or (lambda _fraction: None)
     most = threads or num_cores()
     counts = [*(1 << power for power in range((most - 1).bit_length())), most]
     cache = cache_bytes()
     size = min(max(_TIMES_CACHE * cache, _SMALLEST_READ), available_memory() // 4)
     bandwidth = []
     for index, num in enumerate(counts):
-        told(index / (len(counts) + 1))
+        report(index / (len(counts) + 1))
         share = size // num
         bandwidth.append((num, share * _calls_per_s(num, partial(_reading, share))))
-    told(len(counts) / (len(counts) + 1))
+    report(len(counts) / (len(counts) + 1))
     flops = 2 * _MATRIX**3 * _calls_per_s(most, _multiplication)
-    told(1.0)
+    report(1.0)
     return Limits(
         machine_hash=fingerprint_hash(fingerprint()),
         num_cores=most,

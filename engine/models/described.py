@@ -193,10 +193,10 @@ def _like(family: Sequence[Published], size: float) -> tuple[Shape, str]:
     dense = [known for known in PUBLISHED if not known.experts]
     near = _nearest([known for known in family if not known.experts] or dense, size)
     assert near is not None
-    told = "" if family else _NO_FAMILY
+    remark = "" if family else _NO_FAMILY
     if _is_near(near.size, size):
-        return near.shape, f"dimensions of {near.title}{told}"
-    return scaled(near.shape, size), f"dimensions scaled from {near.title}{told}"
+        return near.shape, f"dimensions of {near.title}{remark}"
+    return scaled(near.shape, size), f"dimensions scaled from {near.title}{remark}"
 
 
 def _nearest(offered: Sequence[Published], size: float) -> Published | None:
@@ -210,14 +210,14 @@ def _is_near(named: float, size: float) -> bool:
 def _planned(meant: _Meant, quantisation: str) -> Described:
     """Return the model at this quantisation, or at the usual one where that is empty."""
     chosen = quantisation or USUAL_TYPE
-    told = meant.basis
+    basis = meant.basis
     if meant.experts and meant.experts.type:
-        told += f", whose experts are {meant.experts.type} at every quantisation"
+        basis += f", whose experts are {meant.experts.type} at every quantisation"
     if not quantisation:
-        told += f"; {USUAL_TYPE}, as no quantisation is named"
+        basis += f"; {USUAL_TYPE}, as no quantisation is named"
     model = planned_model(meant.name, meant.shape, chosen, meant.experts)
     entry = _entry(meant.published, chosen) if meant.published else None
-    return Described(model, f"{meant.name} at {chosen}", told, meant.is_scaled, entry)
+    return Described(model, f"{meant.name} at {chosen}", basis, meant.is_scaled, entry)
 
 
 def _entry(known: Published, quantisation: str) -> Entry | None:

@@ -78,12 +78,12 @@ def _windows(model: ModelFile) -> Iterator[int]:
     if not loader or not window:
         yield from [0] * model.n_layer
         return
-    told = model.metadata.get(f"{model.architecture}.attention.sliding_window_pattern", loader.period)
+    pattern = model.metadata.get(f"{model.architecture}.attention.sliding_window_pattern", loader.period)
     for layer in range(model.n_layer):
-        if isinstance(told, tuple):
-            has_window = layer < len(told) and bool(told[layer])
+        if isinstance(pattern, tuple):
+            has_window = layer < len(pattern) and bool(pattern[layer])
         else:
-            period = told if isinstance(told, int) and told > 0 else model.n_layer + 1
+            period = pattern if isinstance(pattern, int) and pattern > 0 else model.n_layer + 1
             has_window = layer % period != (0 if loader.is_dense_first else period - 1)
         yield window if has_window else 0
 

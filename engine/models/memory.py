@@ -88,12 +88,12 @@ class MemoryEstimate:
         """The sum, in words."""
         times = f"{self.instances} x " if self.instances > 1 else ""
         shared = " shared" if self.instances > 1 else ""
-        parts = [f"{_told(self.mapped)}{shared}"] if self.mapped or not self.copied else []
-        parts += [f"{times}{_told(self.copied)} private"] if self.copied else []
+        parts = [f"{_bytes(self.mapped)}{shared}"] if self.mapped or not self.copied else []
+        parts += [f"{times}{_bytes(self.copied)} private"] if self.copied else []
         return (
-            f"weights {' and '.join(parts)} + KV cache {times}{_told(self.kv)} ({self.kv_note}) + buffers {times}"
-            f"{_told(self.compute + self.output)} + process {times}{_told(self.process)} = {_told(self.total)}; "
-            f"available: {_told(self.available)}"
+            f"weights {' and '.join(parts)} + KV cache {times}{_bytes(self.kv)} ({self.kv_note}) + buffers {times}"
+            f"{_bytes(self.compute + self.output)} + process {times}{_bytes(self.process)} = {_bytes(self.total)}; "
+            f"available: {_bytes(self.available)}"
         )
 
 
@@ -240,5 +240,5 @@ def _feed_forward_width(model: ModelFile) -> int:
     return max(model.n_ff, experts) * 3 if has_gate else model.n_ff + model.n_embd
 
 
-def _told(num_bytes: int) -> str:
+def _bytes(num_bytes: int) -> str:
     return quantity(num_bytes, "B")

@@ -12,7 +12,7 @@ from engine.models.ggml import FILE_TYPES, TYPES_BY_NAME
 from engine.models.gguf import ModelFile
 from engine.models.header import FIRST_PART_NAME
 from engine.models.imatrix import read_imatrix
-from engine.models.quantise_program import QuantiseProgram, told_of
+from engine.models.quantise_program import QuantiseProgram, matrix_options
 from engine.runs import quantisation_in
 
 TYPES = {name: number for number, name in FILE_TYPES.items() if name != "NVFP4"}
@@ -58,7 +58,7 @@ def offers(source: ModelFile, *, imatrix: str | Path | None = None, may_requanti
     """
     check_is_file(source)
     matrix = Path(imatrix) if imatrix else None
-    options = told_of(matrix, read_imatrix(matrix, source) if matrix else ())
+    options = matrix_options(matrix, read_imatrix(matrix, source) if matrix else ())
     has_experts = source.whole("expert_count") > 0
     with contextlib.closing(QuantiseProgram()) as program:
         made = [

@@ -15,7 +15,7 @@ from engine.files import SPARE_BYTES, check_utf8, named_path, open_partial
 from engine.models.gguf import ModelFile
 from engine.models.imatrix import read_imatrix
 from engine.models.quantisations import TYPES, Offer, check_is_file, offer_of
-from engine.models.quantise_program import QuantiseProgram, told_of
+from engine.models.quantise_program import QuantiseProgram, matrix_options
 from engine.models.reading import read_model
 from engine.tasks import Progress, Stopped, Task
 from engine.units import quantity
@@ -91,7 +91,7 @@ class QuantiseJob(Task[Path]):
         return {
             "threads": self._threads,
             "may_requantise": self._may_requantise,
-            **told_of(self._imatrix, importances),
+            **matrix_options(self._imatrix, importances),
         }
 
     def _size(self, program: QuantiseProgram, options: Mapping[str, Any]) -> Offer:

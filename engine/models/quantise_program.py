@@ -21,6 +21,6 @@ class QuantiseProgram(Program):
         return answer
 
 
-def told_of(imatrix: Path | None, importances: Sequence[Importance]) -> dict[str, Any]:
+def matrix_options(imatrix: Path | None, importances: Sequence[Importance]) -> dict[str, Any]:
     """Return the options with which the program reads an importance matrix; none without a matrix."""
     return {"imatrix": str(imatrix), "importances": list(importances)} if imatrix else {}

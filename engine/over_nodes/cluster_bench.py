@@ -51,8 +51,8 @@ class ClusterBench(Task[list[NodeBench]]):
     def failures(self) -> list[str]:
         """Why nodes have no whole run, as a clause for each; those that a stop kept from beginning are left out."""
         ended = [bench.error for bench in self._benches if bench.error is not None]
-        told = [str(error) for error in ended if not (self.is_stopped and isinstance(error, Stopped))]
-        return told + [f"node {node}: {reason}" for node, reason in self.unusable.items()]
+        reasons = [str(error) for error in ended if not (self.is_stopped and isinstance(error, Stopped))]
+        return reasons + [f"node {node}: {reason}" for node, reason in self.unusable.items()]
 
     def _measured(self) -> list[NodeBench]:
         models = [(path, read_model(os.path.abspath(path))) for path in models_of(self._plan)]

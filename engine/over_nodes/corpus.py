@@ -157,8 +157,8 @@ def check(out: Path, settings: CorpusSettings, *, is_mixed: bool = False) -> Non
             raise ConfigError(
                 f"{out}: was begun with another {name}: give an empty folder, or the same corpus and model"
             )
-    if not is_mixed and (told := difference(before.versions, settings.versions)):
-        raise ConfigError(f"{out}: was begun with another {told}: install the same, or allow both with --mixed")
+    if not is_mixed and (differing := difference(before.versions, settings.versions)):
+        raise ConfigError(f"{out}: was begun with another {differing}: install the same, or allow both with --mixed")
 
 
 def missing(out: Path, parts: list[CorpusPart]) -> list[CorpusPart]:
@@ -170,8 +170,8 @@ def missing(out: Path, parts: list[CorpusPart]) -> list[CorpusPart]:
 def end(out: Path, parts: list[CorpusPart]) -> None:
     """Remove what nodes that were lost left unfinished. Raises ServerFailed where the vectors of a part are missing."""
     if left := missing(out, parts):
-        told = counted(len(left), "row group")
-        raise ServerFailed(f"{out}: lacks the vectors of {told}, such as {left[0].name}. Start it again to go on")
+        lacking = counted(len(left), "row group")
+        raise ServerFailed(f"{out}: lacks the vectors of {lacking}, such as {left[0].name}. Start it again to go on")
     for path in unfinished(out):
         with suppress(OSError):
             path.unlink()

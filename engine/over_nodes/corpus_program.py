@@ -48,10 +48,10 @@ class _Embedder:
         wanted = self._order.settings
         check(Path(self._order.out), wanted, is_mixed=self._order.is_mixed)
         self._versions = versions_of(wanted.backend)
-        told = difference(self._versions, wanted.versions)
-        if told and not self._order.is_mixed:
+        differing = difference(self._versions, wanted.versions)
+        if differing and not self._order.is_mixed:
             raise ConfigError(
-                f"node {_name()} has another {told}: install the same one there, or allow it with --mixed"
+                f"node {_name()} has another {differing}: install the same one there, or allow it with --mixed"
             )
         if find_model(wanted.model).content_hash() != wanted.model_sha256:
             raise ConfigError(f"node {_name()} has another {wanted.model}: install the same one there")

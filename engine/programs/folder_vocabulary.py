@@ -69,7 +69,7 @@ class FolderVocabulary(Model):
         if not config["vocab_size"] <= MOST_TOKENS:
             raise ModelError(f"{path / CONFIG}: has a vocabulary of more than {MOST_TOKENS:,} tokens")
         content, file = _read(path)
-        with _told(f"{path / TOKENIZER}: is damaged"), tempfile.NamedTemporaryFile(suffix=".gguf") as table:
+        with _library_errors(f"{path / TOKENIZER}: is damaged"), tempfile.NamedTemporaryFile(suffix=".gguf") as table:
             self._tokenizer = Tokenizer.from_buffer(content)
             self._tokenizer.no_truncation()
             self._tokenizer.no_padding()
@@ -87,7 +87,7 @@ class FolderVocabulary(Model):
     def tokenize(self, text: str, *, add_bos: bool = True, special: bool = False) -> list[int]:
         """Return the ids of `text`, by tokenizer.json; parameters as for Model. Raises ModelError."""
         self._tokenizer.encode_special_tokens = not special
-        with _told(f"{self.path}: this text cannot be tokenised"):
+        with _library_errors(f"{self.path}: this text cannot be tokenised"):
             ids = self._tokenizer.encode(text, add_special_tokens=False).ids
         if max(ids, default=0) >= self.num_vocab:
             raise ModelError(f"{self.path}: its tokenizer gives token {max(ids):,}, for which the network has no input")
@@ -100,7 +100,7 @@ def vocabulary_of(model: str) -> Model:
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
+def _library_errors(what: str) -> Iterator[None]:
     """Raise ModelError for any error of the library, whose panics are no Exception."""
     try:
         yield

@@ -98,9 +98,9 @@ def _reference_run(machine: str, rows: Sequence[ReferenceTiming | LoadTiming]) -
 
 def _of_reference(row: ReferenceTiming) -> _Timing:
     worked_out = row.num_tokens / row.seconds if row.num_tokens and row.seconds else row.tokens_per_s
-    told = {"quantisation": row.quantisation, "variant": row.variant, "engine": row.engine}
+    settings = {"quantisation": row.quantisation, "variant": row.variant, "engine": row.engine}
     return _Timing(
-        {"model": row.model, **told, **_layout(row.instances, row.threads)},
+        {"model": row.model, **settings, **_layout(row.instances, row.threads)},
         worked_out,
         row.seconds,
         {"noted_per_s": row.tokens_per_s, "noted_memory_gb": row.memory_gb, "num_tokens": row.num_tokens},
@@ -108,9 +108,9 @@ def _of_reference(row: ReferenceTiming) -> _Timing:
 
 
 def _of_load(row: LoadTiming) -> _Timing:
-    told = {"quantisation": row.quantisation, "engine": row.engine, "num_generated": row.max_tokens}
+    settings = {"quantisation": row.quantisation, "engine": row.engine, "num_generated": row.max_tokens}
     return _Timing(
-        {"model": row.model, **told, **_layout(1, row.threads)},
+        {"model": row.model, **settings, **_layout(1, row.threads)},
         row.num_tokens / row.inference_s,
         row.inference_s,
         {"load_cold_s" if row.is_cold else "load_warm_s": row.load_s, "num_tokens": row.num_tokens},

@@ -225,8 +225,8 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary], here:
 
     def speed(name: str, remark: str = "", of: CellSummary = cell) -> Speed | None:
         found = of.metrics.get(name)
-        told = "; ".join(filter(None, (remark, "" if is_noted else _basis(run, of))))
-        return Speed(found, provenance, told) if found and found.value > 0 else None
+        notes = "; ".join(filter(None, (remark, "" if is_noted else _basis(run, of))))
+        return Speed(found, provenance, notes) if found and found.value > 0 else None
 
     generation = speed("tokens_per_s") or speed("end_to_end_per_s", END_TO_END)
     if generation is None:

@@ -135,9 +135,9 @@ class MachineLease:
 
 
 def _refusal(holder: Lease, kind: Kind) -> MachineBusy:
-    told = "has exclusive use of the machine. Wait for it, or stop it, then try again."
+    state = "has exclusive use of the machine. Wait for it, or stop it, then try again."
     if kind in EXCLUSIVE:
-        told = "is still running and would distort the measurement. Wait for it, or stop it."
+        state = "is still running and would distort the measurement. Wait for it, or stop it."
     elif kind == "background":
-        told = "has priority."
-    return MachineBusy(f"{holder.name} {told}", holder.name)
+        state = "has priority."
+    return MachineBusy(f"{holder.name} {state}", holder.name)

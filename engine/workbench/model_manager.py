@@ -94,10 +94,10 @@ class ModelState:
 def server_identity(engine: "ServerEngine") -> ModelIdentity:
     """Return the identity of a model on a server: what the server says of it, as its file is not at hand."""
     found = engine.found
-    told = "\n".join((engine.model, found.model, found.quantisation, str(found.num_parameters)))
+    identity = "\n".join((engine.model, found.model, found.quantisation, str(found.num_parameters)))
     name = found.model.rpartition("/")[2].removesuffix(".gguf") or found.model
     return ModelIdentity(
-        name, engine.model, sha256(told.encode()).hexdigest(), found.quantisation, found.num_parameters
+        name, engine.model, sha256(identity.encode()).hexdigest(), found.quantisation, found.num_parameters
     )
 
 

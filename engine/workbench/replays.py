@@ -72,7 +72,7 @@ class ReplayTask(Task[Replayed]):
         if by is not None and is_managed(self.trial) and not gives_ids(by.dialect):
             raise ModelError(
                 f"This trial was answered by {by.name}, which takes and returns no token ids: whether its tokens "
-                "are the same again cannot be told. Run it again to compare the texts."
+                "are the same again cannot be checked. Run it again to compare the texts."
             )
         file = file_of(self.trial, self._model, may_be_managed=True)
         with self._engine(file) as engine:

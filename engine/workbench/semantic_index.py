@@ -144,7 +144,7 @@ class SemanticIndex:
         """Return a task that reports its total work before it begins."""
         task = self._new_task()
         task.waits_for = self._machine.busy_with
-        task.report(0.0, _told(0, cost.num_texts), cost.seconds)
+        task.report(0.0, _doing(0, cost.num_texts), cost.seconds)
         return task
 
     def _do(self, task: Task[None]) -> None:
@@ -183,7 +183,7 @@ class SemanticIndex:
 
     def _report(self, task: Task[None], done: int, total: int, num_bytes: int) -> None:
         left_s = self._seconds((total - done) / max(total, 1) * num_bytes)
-        task.report(done / max(total, 1), _told(done, total), left_s)
+        task.report(done / max(total, 1), _doing(done, total), left_s)
         with self._lock:
             if self.is_stopped:
                 task.stop()
@@ -260,7 +260,7 @@ class SemanticIndex:
             self._embedding.release()
 
 
-def _told(done: int, total: int) -> str:
+def _doing(done: int, total: int) -> str:
     return f"{done:,} of {counted(total, 'text')}"
 
 

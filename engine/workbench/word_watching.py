@@ -128,8 +128,10 @@ class WordWatcher:
         except EngineError as error:
             return Line(typed, None, None, str(error))
         if word.phrases and engine.capabilities.is_recurrent:
-            told = "is several tokens, and this model is recurrent: it would read the whole text again at each position"
-            return Line(typed, word, None, f"This word {told}. Watch a word that is one token.")
+            reason = (
+                "is several tokens, and this model is recurrent: it would read the whole text again at each position"
+            )
+            return Line(typed, word, None, f"This word {reason}. Watch a word that is one token.")
         with self._lock:
             return Line(typed, word, self._kept.get(_key(trial, word)))
 

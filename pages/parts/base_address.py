@@ -39,7 +39,7 @@ class BaseAddress:
         start: Message | None = None
         body = b""
 
-        async def send_told(message: Message) -> None:
+        async def send_changed(message: Message) -> None:
             nonlocal start, body
             if message["type"] == "http.response.start" and _is_page(message):
                 start = message
@@ -48,12 +48,12 @@ class BaseAddress:
             else:
                 body += message.get("body", b"")
                 if not message.get("more_body", False):
-                    told = body.replace(TITLE, self._head, 1)
-                    MutableHeaders(raw=start["headers"])["content-length"] = str(len(told))
+                    page = body.replace(TITLE, self._head, 1)
+                    MutableHeaders(raw=start["headers"])["content-length"] = str(len(page))
                     await send(start)
-                    await send({"type": "http.response.body", "body": told})
+                    await send({"type": "http.response.body", "body": page})
 
-        await self._app(scope, receive, send_told)
+        await self._app(scope, receive, send_changed)
 
 
 def middleware() -> list[Middleware]:

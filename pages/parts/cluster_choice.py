@@ -13,7 +13,7 @@ from engine.specs import PoolSpec
 from engine.units import counted
 from engine.workbench import Workbench
 from pages.parts import number_columns, task_progress
-from pages.parts.labels import told_of
+from pages.parts.labels import error_text
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
@@ -56,7 +56,7 @@ def _ask(bench: Workbench, now: ClusterSpec | None) -> None:
     if st.session_state.get(REFUSED):
         notice(st.session_state[REFUSED])
     elif task is not None and task.error is not None and not task.is_stopped:
-        notice(told_of(task.error, FIELDS))
+        notice(error_text(task.error, FIELDS))
     before = task.address if task is not None else now.address if now else "auto"
     st.caption(ABOUT)
     with st.form("cluster_form", border=False):
@@ -70,7 +70,7 @@ def _connect(bench: Workbench) -> None:
     try:
         bench.clusters.connect(st.session_state[ADDRESS])
     except EngineError as error:
-        st.session_state[REFUSED] = told_of(error, FIELDS)
+        st.session_state[REFUSED] = error_text(error, FIELDS)
 
 
 def _workers(bench: Workbench, now: ClusterSpec | None) -> ClusterSpec | None:
@@ -92,7 +92,7 @@ def _workers(bench: Workbench, now: ClusterSpec | None) -> ClusterSpec | None:
     try:
         return ClusterSpec(address=bench.clusters.address, workers=counts, mixed=mixed)
     except EngineError as error:
-        notice(told_of(error, FIELDS))
+        notice(error_text(error, FIELDS))
         return None
 
 
@@ -173,12 +173,12 @@ def change(bench: Workbench, engine: SpreadEngine) -> None:
         try:
             bench.clusters.change(engine, counts)
         except EngineError as error:
-            notice(told_of(error, FIELDS))
+            notice(error_text(error, FIELDS))
         else:
             st.rerun()
 
 
-def told(engine: SpreadEngine) -> str:
+def describe(engine: SpreadEngine) -> str:
     """Return how many workers run on how many nodes."""
     counts = [node.num_workers for node in engine.nodes() if node.num_workers]
     return f"{counted(sum(counts), 'worker')} on {counted(len(counts), 'node')}"

@@ -9,7 +9,7 @@ from engine.specs import Sampling
 from engine.vocabulary import Vocabulary
 from engine.workbench import current
 from pages.parts import token_bias
-from pages.parts.labels import told_of
+from pages.parts.labels import error_text
 from pages.parts.notice import notice
 
 NONE, SCHEMA, GRAMMAR = "None", "JSON schema", "Grammar (GBNF)"
@@ -73,7 +73,7 @@ def _text(prefix: str) -> None:
         with st.spinner("Checking…", show_time=True):
             found = problem(prefix)
         if found is not None:
-            notice(told_of(found, LABELS))
+            notice(error_text(found, LABELS))
 
 
 def fill(sampling: Sampling, prefix: str, vocabulary: Vocabulary | None = None, model: str = "") -> None:

@@ -26,7 +26,7 @@ from engine.specs import PoolSpec
 from engine.units import counted, parameters
 from engine.workbench import Workbench
 from engine.workbench.model_manager import ModelState, default_spec
-from pages.parts.labels import told_of
+from pages.parts.labels import error_text
 from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -102,7 +102,7 @@ def _added(bench: Workbench, known: Mapping[str, KnownEngine]) -> bool:
         if known.get(engine.name) != engine:
             add_known(bench.settings.home, engine)
     except ConfigError as error:
-        notice(told_of(error, FIELDS))
+        notice(error_text(error, FIELDS))
         return False
     return _begin(bench, engine)
 
@@ -127,7 +127,7 @@ def _started(bench: Workbench, now: ManagedServer | None) -> bool:
         spec = _parameters(kind, files[path], now)
         needed = managed_estimate(kind, files[path], spec)
     except EngineError as error:
-        notice(told_of(error, STARTED_FIELDS))
+        notice(error_text(error, STARTED_FIELDS))
         return False
     st.caption(f"Needs {size(needed.total)} of {size(needed.available)} free memory. It ends with the workbench.")
     if not needed.fits:

@@ -21,7 +21,7 @@ def token_text(text: str) -> str:
     return one_line(text.translate(_SYMBOLS))
 
 
-def told_of(error: EngineError, fields: Mapping[str, str]) -> str:
+def error_text(error: EngineError, fields: Mapping[str, str]) -> str:
     """Return the text of an error, with a parameter's name at its beginning replaced by the label of its field."""
     return re.sub(r"^\w+", lambda name: fields.get(name[0], name[0]), str(error))
 

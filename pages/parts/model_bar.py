@@ -20,7 +20,7 @@ from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
 from pages.parts import cluster_choice, engine_choice
 from pages.parts.benchmark.limits_view import machine_limits
-from pages.parts.labels import distinct, told_of
+from pages.parts.labels import distinct, error_text
 from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -66,8 +66,8 @@ def show() -> None:
     else:
         st.caption("No model is loaded.")
     with st.container(horizontal=True, gap="small"):
-        label, told = ("Change", ANOTHER) if state.engine is not None else ("Choose a model", None)
-        st.button(label, key="model_change", help=told, on_click=_open, args=("picker",))
+        label, help = ("Change", ANOTHER) if state.engine is not None else ("Choose a model", None)
+        st.button(label, key="model_change", help=help, on_click=_open, args=("picker",))
         if state.engine is not None:
             end, does = _ending(state)
             st.button(end, key="model_eject", type="tertiary", help=does, on_click=bench.model_manager.eject)
@@ -161,7 +161,9 @@ def _loaded(state: ModelState, file: ModelFile, engine: Engine) -> None:
     st.markdown(f"**{plain(readable(file.name))}**")
     kind = f"{engine.spec.dtype} · transformers" if is_by_transformers(file, engine.spec) else file.quantisation
     facts = f"{parameters(file.num_parameters)} parameters · {kind} · {size(file.size)}"
-    where = cluster_choice.told(engine) if isinstance(engine, SpreadEngine) and state.cluster else threads_text(engine)
+    where = (
+        cluster_choice.describe(engine) if isinstance(engine, SpreadEngine) and state.cluster else threads_text(engine)
+    )
     st.caption(f"{plain(facts)}  \ncontext {engine.capabilities.n_ctx:,} · {plain(where)}")
     if state.path == embedded_model():
         st.caption(DEMONSTRATION)
@@ -306,7 +308,7 @@ def _pool(file: ModelFile, spec: PoolSpec, *, is_here: bool) -> PoolSpec:
     try:
         return PoolSpec.from_dict({**spec.to_dict(), "dtype": None, **values})
     except ConfigError as error:
-        raise ConfigError(told_of(error, FIELDS)) from error
+        raise ConfigError(error_text(error, FIELDS)) from error
 
 
 def _dtype(file: ModelFile, spec: PoolSpec) -> DType | None:

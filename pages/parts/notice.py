@@ -57,8 +57,8 @@ def attempt(key: str, action: Callable[[], object]) -> None:
         st.session_state[key] = error.bare()
 
 
-def undo_row(told: str, key: str, undo: Callable[[], None]) -> None:
+def undo_row(message: str, key: str, undo: Callable[[], None]) -> None:
     """Draw what was just done, as plain Markdown, beside the button that calls `undo`."""
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(told, width="content")
+        st.caption(message, width="content")
         st.button("Undo", icon=":material/undo:", type="tertiary", key=key, on_click=undo)

@@ -37,12 +37,12 @@ def formats(table: "Mapping[str, Sequence[Any]] | pandas.DataFrame", helps: Mapp
     """Return the column configuration of a table; `helps` maps labels without unit to their headings' help."""
     config: dict[str, Any] = {}
     for column in table:
-        told = helps.get(column.rsplit(", ", 1)[0])
+        help = helps.get(column.rsplit(", ", 1)[0])
         values = np.asarray(table[column])
         if values.dtype.kind == "f":
             largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
             decimals = 4 if column.endswith(FINE) else 0 if largest >= 100 else 1 if largest >= 10 else 2
-            config[column] = st.column_config.NumberColumn(format=f"%,.{decimals}f", help=told)
-        elif told:
-            config[column] = st.column_config.Column(help=told)
+            config[column] = st.column_config.NumberColumn(format=f"%,.{decimals}f", help=help)
+        elif help:
+            config[column] = st.column_config.Column(help=help)
     return config

@@ -63,8 +63,8 @@ def _note(found: Probable) -> str:
     unproved = sum(not one.is_exact for one in found.found)
     if not unproved:
         return ""
-    told = "The search reached its limit" if found.is_cut_short else "Only the most probable candidates are known"
-    return f"{told}: {counted(unproved, 'continuation')} of these may be less probable than others."
+    reason = "The search reached its limit" if found.is_cut_short else "Only the most probable candidates are known"
+    return f"{reason}: {counted(unproved, 'continuation')} of these may be less probable than others."
 
 
 def _branches(found: Probable) -> list[Branch]:

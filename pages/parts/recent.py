@@ -49,8 +49,8 @@ def show(bench: Workbench, trial: Trial | None) -> None:
                 )  # fmt: skip
     deleted = st.session_state.get(DELETED)
     if deleted:
-        told = "The trial was" if len(deleted) == 1 else f"{len(deleted)} trials were"
-        undo_row(f"{told} deleted.", "lab_undo", partial(_undo, bench))
+        subject = "The trial was" if len(deleted) == 1 else f"{len(deleted)} trials were"
+        undo_row(f"{subject} deleted.", "lab_undo", partial(_undo, bench))
 
 
 def actions(bench: Workbench, trial: Trial) -> None:

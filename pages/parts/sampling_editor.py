@@ -14,7 +14,7 @@ from engine.protocol import Engine
 from engine.specs import DEFAULT_SAMPLERS, Request, Sampling
 from engine.vocabulary import Vocabulary
 from pages.parts import constraints_editor
-from pages.parts.labels import told_of
+from pages.parts.labels import error_text
 
 PREFIX = "lab_"
 UNKEPT = "lab_unkept"
@@ -117,7 +117,7 @@ def in_labels(labels: Mapping[str, str]) -> Iterator[None]:
         yield
     except ConfigError as error:
         name = re.split(r"\W", str(error), maxsplit=1)[0]
-        raise SettingError(told_of(error, labels), labels.get(name, name)) from error
+        raise SettingError(error_text(error, labels), labels.get(name, name)) from error
 
 
 def parameter_row(recorded_top_k: int, prefix: str = PREFIX) -> None:

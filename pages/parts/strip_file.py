@@ -25,7 +25,7 @@ HELP = (
     "token. Click a row to open its trial."
 )
 STYLE = Path(__file__).with_name("strip_file.css")
-ALWAYS_TOLD = ("temperature", "top_k", "top_p", "min_p")
+ALWAYS_SHOWN = ("temperature", "top_k", "top_p", "min_p")
 NO_SCRIPTS = "Scripts are switched off here, so the tokens cannot be inspected. The text alone:"
 
 
@@ -133,21 +133,21 @@ def _facts(trial: Trial) -> str:
 def details(trial: Trial) -> str:
     """Return the parameters of a trial, folded away."""
     sampling, request = trial.draft.sampling, trial.draft.request
-    told = {
+    shown = {
         **dict(_changed(sampling)), "seed": trial.seed, "max_tokens": request.max_tokens,
         **({"stop": list(request.stop)} if request.stop else {}),
         "model": trial.model.hash and f"SHA-256 {trial.model.hash}",
     }  # fmt: skip
-    pairs = "".join(f"<div><dt>{text_of(name)}</dt><dd>{text_of(value)}</dd></div>" for name, value in told.items())
+    pairs = "".join(f"<div><dt>{text_of(name)}</dt><dd>{text_of(value)}</dd></div>" for name, value in shown.items())
     return f"<details><summary>Parameters</summary><dl>{pairs}</dl></details>"
 
 
 def _changed(spec: Spec) -> Iterable[tuple[str, Any]]:
-    """Return the parameters of sampling that are always told, and those that are not the default."""
+    """Return the parameters of sampling that are always shown, and those that are not the default."""
     default = Sampling()
     for field in fields(default):
         value = getattr(spec, field.name)
-        if field.name in ALWAYS_TOLD or (value != getattr(default, field.name) and field.name != "seed"):
+        if field.name in ALWAYS_SHOWN or (value != getattr(default, field.name) and field.name != "seed"):
             yield field.name, value
 
 

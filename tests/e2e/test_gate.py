@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 STRANGER = 12345
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-tells_users = pytest.mark.skipif(not peers.can_be_told(), reason="this system does not tell whose a connection is")
+tells_users = pytest.mark.skipif(not peers.can_identify(), reason="this system does not tell whose a connection is")
 ROUTES = """
 import json, app
 print(json.dumps([

@@ -10,7 +10,7 @@ import time
 from tests.fuzz.parsers import PARSERS
 from tests.fuzz.running import MEASURED, Failure, bound_memory, tried
 
-MOST_TOLD = 10
+MOST_CHARACTERS = 10
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def _fuzz(name: str, seed: int, seconds: float) -> int:
     found: dict[str, Failure] = {}
     while time.monotonic() - began < seconds:
         failure = tried(name, seed, number, is_traced=number % MEASURED == 0)
-        if failure is not None and found.setdefault(failure.what, failure) is failure and len(found) <= MOST_TOLD:
+        if failure is not None and found.setdefault(failure.what, failure) is failure and len(found) <= MOST_CHARACTERS:
             again = f"python -m tests.fuzz {name} --seed {seed} --number {number}"
             print(f"  {failure.what}\n    {again}\n    {failure.content[:200]!r}", flush=True)
         number += 1

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from engine.comparing.alignment import Segment
 from engine.comparing.arms import Arm, ComparisonPlan, ComparisonRecord, planned_answers
-from engine.comparing.model_diff import told_kl
+from engine.comparing.model_diff import kl_text
 from engine.errors import HistoryError
 from engine.history import History, import_archive
 from engine.specs import Request, Sampling
@@ -184,7 +184,7 @@ def test_an_answer_is_checked_by_llama_cpp_and_pytorch_from_one_file(bench: Work
     at.run()
     assert not at.exception, at.exception
     assert [metric.label for metric in at.main.metric][:2] == ["KL per token", "Largest change"]
-    assert at.main.metric[0].value == f"{told_kl(found.diff.kl_mean)} nats"
+    assert at.main.metric[0].value == f"{kl_text(found.diff.kl_mean)} nats"
     assert "float32 · transformers" in captions(at)
     drawn_kl = truth_check.figure(found.diff).data[0]
     assert list(drawn_kl.y) == found.diff.kl.tolist() and len(drawn_kl.x) == 6

@@ -307,7 +307,7 @@ def test_weights_that_the_cache_holds_have_no_limit_by_memory(
 
 
 def test_a_measured_speed_is_told_as_measured() -> None:
-    told = fit_view.told_speed(read_model(embedded_model()), Speed(57.3, "measured here"), None)
+    told = fit_view.speed_text(read_model(embedded_model()), Speed(57.3, "measured here"), None)
     assert told == "57.3 tokens/s with one sequence, the best measured here."
 
 

@@ -23,7 +23,7 @@ from engine.workbench.workbench import Workbench
 QUICK_TRIALS, QUICK_CHARACTERS, QUICK_BIASES = 8, 8_192, 64
 """Trials, characters (or ids) and biases up to which the event loop itself starts the trials of a request: well under
 a millisecond, as handing them to a thread takes."""
-UNTOLD_MAX_TOKENS = 2048
+UNKNOWN_MAX_TOKENS = 2048
 """Tokens of a chat's answer where neither the request limits it nor an external engine tells its context."""
 WATCHED_AFTER_S = 0.02
 """Time after which it is noticed that a client has left, whose answer is then stopped."""
@@ -100,7 +100,7 @@ class Generator:
         self.check_model(asked.model)
         most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
         limits = Limits(
-            max_tokens=engine.capabilities.n_ctx or UNTOLD_MAX_TOKENS if most is None else most,
+            max_tokens=engine.capabilities.n_ctx or UNKNOWN_MAX_TOKENS if most is None else most,
             top_k=RECORDED_TOP_K,
             stop=asked.stops,
             prompt_logprobs=asked.scores_prompt,

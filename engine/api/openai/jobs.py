@@ -129,14 +129,14 @@ class Job:
         sent = [0] * self.begun.num_parts
         try:
             async for chunks in self.begun.chunks():
-                told = b""
+                events = b""
                 for chunk in chunks:
                     sent[chunk.part] += 1
                     if sent[chunk.part] > seen[chunk.part]:
                         seen[chunk.part] = sent[chunk.part]
-                        told += b"id: " + ".".join(map(str, seen)).encode() + b"\n" + event(chunk.content)
-                if told:
-                    yield told
+                        events += b"id: " + ".".join(map(str, seen)).encode() + b"\n" + event(chunk.content)
+                if events:
+                    yield events
                 await asyncio.sleep(0)
         except ApiError as error:
             yield event(error.body())

@@ -124,8 +124,8 @@ def _capacity(points: list[Point], wanted: Objective, subject: str) -> Capacity:
     num_met = is_met.index(False) if False in is_met else len(points)
     if num_met == len(points):
         users = points[-1].users
-        told = sentence(f"at least {_named(users)}", "no larger number was measured")
-        return Capacity(users, True, tuple(points), told)
+        text = sentence(f"at least {_named(users)}", "no larger number was measured")
+        return Capacity(users, True, tuple(points), text)
     if num_met == 0:
         fewest = points[0].users
         who = "not even one user" if fewest == 1 else f"fewer than {_named(fewest)}"

@@ -28,7 +28,7 @@ from engine.bench.analysis.summary import (
     sentence_of,
     words_of,
 )
-from engine.bench.analysis.wording import escaped, figure, row, told
+from engine.bench.analysis.wording import escaped, figure, row, verdict_text
 from engine.errors import ConfigError
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, main_metrics
@@ -91,7 +91,7 @@ class Comparison:
         settings = [shown(name, entry.settings[name]) if name in entry.settings else "" for name in self.differing]
         figures = [figure(entry.cell.metrics.get(name), METRICS_BY_NAME[name].unit) for name in self.metrics]
         verdict = self.verdicts.get((entry.key, self.main_metric))
-        word = told(verdict) if verdict else "baseline" if entry.key == self.baseline else ""
+        word = verdict_text(verdict) if verdict else "baseline" if entry.key == self.baseline else ""
         return row([escaped(entry.label), *map(escaped, settings), *figures, word, ", ".join(entry.marks)])
 
 

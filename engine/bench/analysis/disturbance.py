@@ -51,7 +51,7 @@ class Disturbance(NamedTuple):
     @property
     def samples(self) -> str:
         """The numbers of samples in words."""
-        return samples_told(self.num, self.total, self.num_replaced)
+        return samples_in_words(self.num, self.total, self.num_replaced)
 
     @property
     def sentence(self) -> str:
@@ -86,7 +86,7 @@ class Disturbance(NamedTuple):
         return f"{many}{name} ({cores(self.other_cores)}{f', mostly {named}' if named else ''})"
 
 
-def samples_told(num_disturbed: int, total: int, num_replaced: int) -> str:
+def samples_in_words(num_disturbed: int, total: int, num_replaced: int) -> str:
     """Return in words how many samples a run has, how many of them were disturbed, and how many others replaced."""
     said = counted(total, "sample")
     if num_disturbed:

@@ -60,10 +60,10 @@ def uncompared(run: RunRecord, base: int) -> str:
     names = list(dict.fromkeys(engine_name(values) for values in alone))
     if not names:
         return ""
-    told = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} compared with nothing"
+    subject = f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} compared with nothing"
     if len(run.plan.get("axes", {}).get("model", ())) > 1:
-        return f"{told}: the plan varies the model, and which one an external engine runs is not its choice."
-    return f"{told}: {engine_name(settings.get(base, {}))} was not measured under the same load."
+        return f"{subject}: the plan varies the model, and which one an external engine runs is not its choice."
+    return f"{subject}: {engine_name(settings.get(base, {}))} was not measured under the same load."
 
 
 def load_of(run: RunRecord, settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -97,8 +97,8 @@ def engines_sentence(loads: Sequence[Load], metric: Metric, seconds_of_round: fl
         f"{'with ' + load.words + ', ' if load.words else ''}{_finding(load, metric, seconds_of_round)}"
         for load in chosen
     ]
-    told = "; ".join(said)
-    return f"{told[:1].upper() if told.startswith(('with', 'this')) else told[:1]}{told[1:]}." if told else ""
+    text = "; ".join(said)
+    return f"{text[:1].upper() if text.startswith(('with', 'this')) else text[:1]}{text[1:]}." if text else ""
 
 
 def strongest(load: Load, metric: Metric) -> Rival:

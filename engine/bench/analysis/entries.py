@@ -223,7 +223,7 @@ def _settings(run: RunRecord, cell: CellSummary) -> dict[str, Any]:
     model_type = str(row.get("model_type", "")) if isinstance(row, Mapping) else ""
     path = str(given.pop("model", "") or run.plan.get("model", ""))
     model = path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf")
-    told = given.pop("quantisation", "") or quantisation_in(model) or quantisation_in(model_type)
+    quantisation = given.pop("quantisation", "") or quantisation_in(model) or quantisation_in(model_type)
     if given.get("threads_batch") == _threads(given):
         given["threads_batch"] = None
     workload = run.plan.get("workload")
@@ -232,7 +232,7 @@ def _settings(run: RunRecord, cell: CellSummary) -> dict[str, Any]:
         given["prompts"] = hashlib.sha256(json.dumps(texts, default=str).encode()).hexdigest()[:8]
     own = {
         "model": model,
-        "quantisation": told,
+        "quantisation": quantisation,
         "machine": machine_label(run.machine),
         "llama.cpp": llama_version(run.versions),
         "logitbench": run.versions.get("logitbench", ""),

@@ -75,8 +75,8 @@ _VERDICT = (
 
 
 def _layout(layout: str) -> str:
-    told = f"“{layout.replace('x', ' × ', 1)}” is {in_words({'layout': layout})}."
-    return f"{told} Every process works on texts of its own, its threads share the work on them."
+    meaning = f"“{layout.replace('x', ' × ', 1)}” is {in_words({'layout': layout})}."
+    return f"{meaning} Every process works on texts of its own, its threads share the work on them."
 
 
 def _rounds(num: int) -> str:

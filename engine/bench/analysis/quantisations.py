@@ -9,7 +9,7 @@ from typing import NamedTuple
 from engine.bench.analysis.disturbance import is_mostly_disturbed, without_rounds
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import first_measured, medians_of
-from engine.bench.analysis.wording import escaped, figure, row, times, told
+from engine.bench.analysis.wording import escaped, figure, row, times, verdict_text
 from engine.errors import ConfigError, ModelError
 from engine.models.reading import read_model
 from engine.runs import CellRecord, RunRecord, quantisation_in
@@ -80,7 +80,7 @@ class Quantisations:
                     digits(file.size.bits_per_weight),
                     digits(file.kl_mean),
                     *(figure(file.speeds.get(number), unit) for number in self.sequences),
-                    told(file.verdicts[self.sequences[0]]) if self.sequences[0] in file.verdicts else "",
+                    verdict_text(file.verdicts[self.sequences[0]]) if self.sequences[0] in file.verdicts else "",
                 ]
             )
             for file in self.files
@@ -212,8 +212,8 @@ def _sentence(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) 
         undecided = [verdict for verdict in verdicts if verdict.word == "not enough data"]
         more = max((verdict.more_rounds for verdict in undecided), default=0)
         lacking = f"run {counted(more, 'more round')}" if more else "run it again on a quiet machine"
-        told_by = f": not enough data, {lacking}" if undecided else ""
-        return f"No quantisation is proven faster than {original.label} at {at}{told_by}."
+        reason = f": not enough data, {lacking}" if undecided else ""
+        return f"No quantisation is proven faster than {original.label} at {at}{reason}."
     best = max(faster, key=lambda file: file.speeds[few].value)
     share = best.size.num_bytes / original.size.num_bytes
     sized = "" if math.isnan(share) else f", at {percent(share)} of its size"
@@ -232,9 +232,9 @@ def _batches(files: Sequence[QuantisationFigures], sequences: tuple[int, ...]) -
         return ""
     num_more, num_less = (sum(gain.word == word for gain in gains) for word in ("more", "less"))
     few, many = counted(sequences[0], "sequence"), counted(sequences[-1], "sequence")
-    told_of = f"{num_more} of {len(gains)} gain more over the original at {few} than at {many}, {num_less} gain less"
+    counts = f"{num_more} of {len(gains)} gain more over the original at {few} than at {many}, {num_less} gain less"
     if num_more > num_less:
-        return f"Low-bit formats gain most at small batches here: {told_of}."
+        return f"Low-bit formats gain most at small batches here: {counts}."
     if any(gain.word == "not enough data" for gain in gains) and not num_less:
-        return f"Not enough data to tell whether low-bit formats gain most at small batches: {told_of}."
-    return f"Low-bit formats do not gain most at small batches here: {told_of}."
+        return f"Not enough data to tell whether low-bit formats gain most at small batches: {counts}."
+    return f"Low-bit formats do not gain most at small batches here: {counts}."

@@ -16,7 +16,7 @@ from engine.bench.analysis.engines import (
     words_of_load,
 )
 from engine.bench.analysis.rounds import APART, Rounds, round_s
-from engine.bench.analysis.wording import SPEEDS, cosine, escaped, figure, gain_of, looks, row, times, told
+from engine.bench.analysis.wording import SPEEDS, cosine, escaped, figure, gain_of, looks, row, times, verdict_text
 from engine.runs import CellStatus, RunRecord
 from engine.samples import ENGINES_QUESTION, METRICS_BY_NAME, Metric, Samples, main_metrics
 from engine.stats import Interval, Verdict, compare_many
@@ -116,7 +116,7 @@ class Summary:
             return escaped(f"{cell.status}: {cell.reason}")
         if cell.verdict is None:
             return "baseline" if cell.number in self.baselines else ""
-        return told(cell.verdict)
+        return verdict_text(cell.verdict)
 
 
 def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int | None = None) -> Summary:
@@ -150,9 +150,9 @@ def summarise(run: RunRecord, *, main_metric: str | None = None, baseline: int |
 def _sentence(run: RunRecord, cells: Sequence[CellSummary], main: str, base: int | None, best: int | None) -> str:
     seconds = round_s(run.samples)
     if run.question == ENGINES_QUESTION and base is not None:
-        told = engines_sentence(loads_of(run, cells, main, base), METRICS_BY_NAME[main], seconds)
-        if told:
-            return " ".join(filter(None, (told, uncompared(run, base))))
+        comparison = engines_sentence(loads_of(run, cells, main, base), METRICS_BY_NAME[main], seconds)
+        if comparison:
+            return " ".join(filter(None, (comparison, uncompared(run, base))))
     return sentence_of(cells, main, base, best, seconds)
 
 

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from engine.bench.analysis.entries import hardware_of, llama_of, llama_version
 from engine.bench.analysis.summary import words_of
-from engine.bench.analysis.wording import figure, times, told
+from engine.bench.analysis.wording import figure, times, verdict_text
 from engine.runs import TrendPoint
 from engine.samples import METRICS_BY_NAME, Metric
 from engine.stats import Interval, Verdict, compare_independent
@@ -199,7 +199,7 @@ def _sentence(newest: TrendPoint, metric: Metric, own: Change | None, latest: Se
     said = f"{_figure(newest, metric)}, {_beside(own, metric) if own else 'the first run with this fingerprint'}."
     for change in latest:
         if change.what:
-            said += f" Since {change.when:%Y-%m-%d}, {change.what}: {told(change.verdict)}."
+            said += f" Since {change.when:%Y-%m-%d}, {change.what}: {verdict_text(change.verdict)}."
     if any(change.num_runs < FEWEST_RUNS and change.verdict.word in words_of(metric) for change in latest):
         said += " With so few runs this may be chance; a few more would settle it."
     return said

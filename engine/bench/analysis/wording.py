@@ -38,7 +38,7 @@ def times(ratio: Interval) -> str:
     return f"{ratio.value:.2f} times{_bounds(ratio, 1.0, '.2f')}"
 
 
-def told(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     """Format a verdict: its word, ratio and p-value, and the number of missing rounds."""
     if verdict.word == "same":
         return f"same within ±{100 * SAME_WITHIN:.0f} %: {times(verdict.ratio)}"

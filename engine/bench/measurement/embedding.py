@@ -144,7 +144,7 @@ class EmbeddingTarget:
 
 
 def _metrics(results: list[EmbedResult]) -> dict[str, float]:
-    """Return the METRICS of embedding for requests that were embedded sequentially; no tokens where none are told."""
+    """Return the METRICS of embedding for requests embedded one after another; no tokens where none are known."""
     seconds = sum(map(_seconds, results))
     metrics = {"sentences_per_s": sum(len(result.vectors) for result in results) / seconds}
     counts = [result.num_tokens for result in results if result.num_tokens is not None]

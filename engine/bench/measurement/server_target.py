@@ -208,15 +208,15 @@ def _connected(cell: Cell, budget: RemoteBudget, begins: OnOpening) -> Served:
 def _remark(cell: Cell, engine: ServerEngine, tokens: PromptTokens) -> str:
     """Return what its requests were, where they may differ from those of the pool."""
     has_ids, is_own = engine.capabilities.has_ids, cell.workload.asked == "prompts"
-    told = "prompts: the texts of the plan" if is_own else "prompts: random token ids"
+    note = "prompts: the texts of the plan" if is_own else "prompts: random token ids"
     if tokens.is_text and not is_own:
         reason = "its vocabulary is not known" if has_ids else "it takes no token ids"
-        told = f"prompts: texts of as many words, as {reason}"
+        note = f"prompts: texts of as many words, as {reason}"
     if engine.found.form is CHAT:
-        told += "; each is a chat message, to which a template adds tokens"
+        note += "; each is a chat message, to which a template adds tokens"
     if not has_ids:
-        told += "; it may reuse the beginnings of earlier prompts"
-    return told if tokens.ends or is_own else f"{told}; an answer may end early, as its end cannot be barred"
+        note += "; it may reuse the beginnings of earlier prompts"
+    return note if tokens.ends or is_own else f"{note}; an answer may end early, as its end cannot be barred"
 
 
 def _with_children(pids: Sequence[int]) -> set[int]:

@@ -147,7 +147,7 @@ def _settings(cell: Cell, model: str) -> Settings:
     """Return the values of a configuration by axis, in the order of the table; only those that its requests use.
 
     model: the requested one, also where transformers runs the folder beside it.
-    Of an external engine only those that are told to it: what it runs with is decided where it was started.
+    Of an external engine only those that are sent to it: what it runs with is decided where it was started.
     """
     values: Settings = {
         "layout": Layout(cell.pool.instances, cell.pool.threads or 1).text,
@@ -161,10 +161,10 @@ def _settings(cell: Cell, model: str) -> Settings:
     for axis in AXES:
         if axis.where != "cell" and axis.name not in unused:
             values[axis.name] = getattr(cell.pool if axis.where == "pool" else cell.workload, axis.name)
-    told = {axis.name: values[axis.name] for axis in AXES if axis.name in values}
+    own = {axis.name: values[axis.name] for axis in AXES if axis.name in values}
     if not engines.is_external(cell.arm):
-        return told
-    return {name: value for name, value in told.items() if name in ("arm", "parallel") or hasattr(Workload, name)}
+        return own
+    return {name: value for name, value in own.items() if name in ("arm", "parallel") or hasattr(Workload, name)}
 
 
 def model_path(given: str) -> str:

@@ -21,9 +21,9 @@ def by_axes(plan: Plan) -> str:
     known = [(axis, plan.axes[name]) for name, axis in axes_of(plan.question).items() if name in plan.axes]
     ordered = sorted(known, key=lambda one: len(one[1]) == 1)
     parts = [f"{axis.label[:1].lower()}{axis.label[1:]} {_values(axis, values)}" for axis, values in ordered]
-    told = "; ".join([*parts, *_asked(plan)])
-    told = told if len(told) <= LONGEST else told[: LONGEST - 1] + "…"
-    return told[:1].upper() + told[1:]
+    name = "; ".join([*parts, *_asked(plan)])
+    name = name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+    return name[:1].upper() + name[1:]
 
 
 def _measured(plan: Plan) -> tuple[Any, ...]:

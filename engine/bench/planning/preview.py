@@ -11,7 +11,7 @@ from engine.bench.planning.candidates import MOST_FINALISTS, planned_cells
 from engine.bench.planning.feasibility import Feasibility, fit_together
 from engine.bench.planning.guesses import NUM_WARM_UPS, TURN_S, guess
 from engine.bench.planning.plan import Cell, Plan, PlannedCell
-from engine.bench.planning.remote import remote_requests, sent_by, told_of
+from engine.bench.planning.remote import describe_requests, remote_requests, sent_by
 from engine.bench.planning.schedule import MOST_REPEATS, turns_of
 from engine.bench.planning.search_time import search_time
 from engine.stats import FIRST_LOOK, rounds_needed, smallest_ratio
@@ -76,7 +76,7 @@ class Preview:
             said.append("The workers do not fit in memory together, so they are reloaded each round.")
         if num_able > 1 and self.smallest_ratio < math.inf:
             said.append(f"Detects differences of {share_of(self.smallest_ratio)} or more at typical noise.")
-        said.append(told_of(self.remote, sent_by(self.plan)))
+        said.append(describe_requests(self.remote, sent_by(self.plan)))
         return " ".join(filter(None, [*said, self.shortage]))
 
     @property

@@ -72,23 +72,23 @@ def hosts_of(addresses: Collection[str]) -> str:
     return " and ".join(dict.fromkeys(checked_address(address).host for address in addresses))
 
 
-def told_of(requests: Mapping[str, int], sent: Sent = PROMPTS) -> str:
+def describe_requests(requests: Mapping[str, int], sent: Sent = PROMPTS) -> str:
     """Return how much is sent to other machines, as a sentence; empty where nothing is."""
     if not requests:
         return ""
     return f"This sends about {counted(sum(requests.values()), sent.noun)} to {hosts_of(requests)}."
 
 
-def prompts_told(plan: Plan) -> str:
+def describe_prompts(plan: Plan) -> str:
     """Return what the prompts or texts are that a plan sends to other machines, as sentences."""
     if plan.is_embedding:
-        told = "The texts are those of this plan" if plan.workload.get("texts") else "The texts are random sentences"
-        return f"{told}, and sentences that come with Logitbench, to compare the vectors."
+        source = "The texts are those of this plan" if plan.workload.get("texts") else "The texts are random sentences"
+        return f"{source}, and sentences that come with Logitbench, to compare the vectors."
     is_own = plan.workload.get("asked") == "prompts"
-    told = "The prompts are the texts of this plan." if is_own else "The prompts are random words or random tokens."
+    source = "The prompts are the texts of this plan." if is_own else "The prompts are random words or random tokens."
     if plan.compares_answers:
-        told += f" {NUM_COMPARED} prompts that come with Logitbench are sent too, to compare the answers."
-    return told
+        source += f" {NUM_COMPARED} prompts that come with Logitbench are sent too, to compare the answers."
+    return source
 
 
 class RemoteBudget:
@@ -107,8 +107,8 @@ class RemoteBudget:
         open_ones = {address: num for address, num in addresses.items() if address not in self._confirmed}
         if open_ones:
             raise ConfigError(
-                f"{told_of(open_ones, self._sent)} Nothing is sent there before you confirm it: start it on the "
-                "Benchmark page, which asks, or on the command line with --send-to-others"
+                f"{describe_requests(open_ones, self._sent)} Nothing is sent there before you confirm it: start it on "
+                "the Benchmark page, which asks, or on the command line with --send-to-others"
             )
 
     def take(self, address: str, num: int = 1) -> None:

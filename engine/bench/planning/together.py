@@ -84,9 +84,9 @@ def connected(address: str, on_opening: Callable[[Callable[[], None]], object] =
     """
     with Cluster(address, on_opening) as cluster:
         if failures := cluster.failures:
-            told = "; ".join(f"node {name}: {reason}" for name, reason in sorted(failures.items()))
+            reasons = "; ".join(f"node {name}: {reason}" for name, reason in sorted(failures.items()))
             raise ServerFailed(
-                f"{counted(len(failures), 'node')} of the cluster cannot be used: {told}; mend or stop it, then "
+                f"{counted(len(failures), 'node')} of the cluster cannot be used: {reasons}; mend or stop it, then "
                 "measure all nodes together"
             )
         return Together(address=cluster.address, nodes=tuple(node.info() for node in cluster.nodes))

@@ -49,8 +49,8 @@ def stage_archive(source: bytes | str | Path, writer: StagingWriter) -> Iterator
     Raises errors that `members.telling` turns into a HistoryError.
     """
     with zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source) as content:
-        told = manifest_of(content).counts
-        total = max(sum(told.values()), 1)
+        counts = manifest_of(content).counts
+        total = max(sum(counts.values()), 1)
         num_seen = 0
         for member in (TOKENIZERS, RUNS, TRIALS, MARKS, COMPARISONS, SAMPLES, STEPS):
             num_before = num_seen
@@ -58,9 +58,9 @@ def stage_archive(source: bytes | str | Path, writer: StagingWriter) -> Iterator
             for num in entries:
                 num_seen += num
                 yield min(num_seen / total, 1.0)
-            if num_seen - num_before != told.get(stem(member)):
+            if num_seen - num_before != counts.get(stem(member)):
                 raise ValueError(
-                    f"{member} has {num_seen - num_before:,} entries, but {MANIFEST} lists {told.get(stem(member))}"
+                    f"{member} has {num_seen - num_before:,} entries, but {MANIFEST} lists {counts.get(stem(member))}"
                 )
 
 

@@ -67,7 +67,7 @@ def time_breakdown(found: TimeBreakdown) -> go.Figure:
         figure.add_bar(
             x=[step.seconds_per_token * scale.factor for step in steps], y=labels, orientation="h", name=part,
             marker={"color": colour},
-            hovertext=[_told(words, step) for step in steps],
+            hovertext=[_hover(words, step) for step in steps],
             hoverinfo="text",
         )  # fmt: skip
     figure.update_layout(barmode="stack", bargap=0.35, legend={"traceorder": "normal"})
@@ -76,5 +76,5 @@ def time_breakdown(found: TimeBreakdown) -> go.Figure:
     return figure
 
 
-def _told(words: str, step: Part) -> str:
+def _hover(words: str, step: Part) -> str:
     return f"{words}<br>{quantity(step.seconds_per_token, 's')}, {percent(step.share, 1)}"

@@ -101,10 +101,10 @@ def _at_capacity(found: Capacity) -> list[Figure]:
     served = [point for point in found.points if point.users <= found.users]
     if served:
         last = served[-1]
-        told = f" at {last.users:,}"
+        suffix = f" at {last.users:,}"
         intervals = {"ttft_s": last.ttft_s, "decode_per_s": last.per_s, "goodput_per_s": last.goodput_per_s}
         figures += [
-            figure._replace(label=figure.label + told) for figure in (_figure(*pair) for pair in intervals.items())
+            figure._replace(label=figure.label + suffix) for figure in (_figure(*pair) for pair in intervals.items())
         ]
     return figures
 

@@ -17,7 +17,7 @@ from engine.machine.cores import num_cores
 from engine.models import embedded_model
 from engine.protocol import EXTERNAL
 from pages.parts.benchmark.layout_grid import layout_grid, names
-from pages.parts.labels import told_of
+from pages.parts.labels import error_text
 from pages.parts.plain import plain
 
 SHOWN = "axes_shown"
@@ -96,7 +96,7 @@ def _values(axis: Axis) -> tuple[Any, ...]:
     try:
         return values_of(axis, typed or "")
     except ConfigError as error:
-        raise Unreadable(told_of(error, {axis.name: axis.label})) from error
+        raise Unreadable(error_text(error, {axis.name: axis.label})) from error
 
 
 def _fill(axis: Axis, values: tuple[Any, ...]) -> None:

@@ -47,7 +47,7 @@ class Mark(NamedTuple):
     symbol: str
     colour: str
 
-    def told(self, *, is_counted: bool) -> str:
+    def legend_name(self, *, is_counted: bool) -> str:
         """Return the words, and whether medians use such samples where that is not what one would expect."""
         is_expected = is_counted is (self.colour == ACCENT)
         return self.words if is_expected else f"{self.words}, {'counted' if is_counted else 'not counted'}"
@@ -146,12 +146,12 @@ def beside(places: Sequence[float]) -> list[str]:
 def legend_text(cell: CellSummary, metric: str) -> str:
     """Return the hover text of a configuration."""
     interval, unit = cell.metrics[metric], METRICS_BY_NAME[metric].unit
-    told = [
+    lines = [
         Pen.text(cell.label),
         f"<b>{quantity(interval.value, unit)}</b>",
         between(interval.low, interval.high, unit, interval.value),
     ]
-    return "<br>".join(part for part in told if part)
+    return "<br>".join(part for part in lines if part)
 
 
 class Pen:
@@ -220,7 +220,7 @@ class Pen:
             if not values:
                 continue
             is_steady, is_own = kind == "steady", mark.colour == ACCENT
-            name = "" if is_steady else mark.told(is_counted=bool(self._is_counted[is_kind].any()))
+            name = "" if is_steady else mark.legend_name(is_counted=bool(self._is_counted[is_kind].any()))
             self._figure.add_scatter(
                 **self._placed(places, values), mode="markers", opacity=0.35 if is_steady else 0.9, hoverinfo="skip",
                 marker={"color": colour if is_own else GREY, "size": 5 if is_steady else 7, "symbol": mark.symbol},

@@ -186,7 +186,7 @@ def strip(run: RunRecord, summary: Summary, metric: str) -> go.Figure:
         mark = MARKS_OF[kind]
         figure.add_scattergl(
             x=found.elapsed_min[rows], y=found.ratio[rows], mode="markers", opacity=0.8,
-            name=mark.told(is_counted=bool(found.is_counted[rows].any())),
+            name=mark.legend_name(is_counted=bool(found.is_counted[rows].any())),
             marker={"color": mark.colour, "size": 7, "symbol": mark.symbol},
             text=[labels.get(cell, "") for cell in found.cell[rows].tolist()] if is_labelled else None,
             hovertemplate=f"{'%{text}' * is_labelled}%{{y:.3f}} × its median<extra></extra>",

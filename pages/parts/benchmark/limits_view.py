@@ -19,7 +19,7 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain
 from pages.parts.units import size
 
-SHAPE, SHAPE_TOLD = "llama-1.1b-32k", "Measure a synthetic 1.1 B model (668 MB, no download)"
+SHAPE, SHAPE_LABEL = "llama-1.1b-32k", "Measure a synthetic 1.1 B model (668 MB, no download)"
 
 
 def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
@@ -38,17 +38,17 @@ def show(bench: Workbench, run: RunRecord, cell: CellSummary | None) -> None:
         )
     else:
         if share is not None:
-            _told(bench, run, share)
+            _captions(bench, run, share)
         st.caption(plain(machine_limits(limits)))
     task_button.show(bench)
 
 
-def _told(bench: Workbench, run: RunRecord, share: Roofline) -> None:
+def _captions(bench: Workbench, run: RunRecord, share: Roofline) -> None:
     """Draw what limits the configuration, and the button for the measurement that would show more."""
     st.markdown(plain(share.says))
     if share.fits_in_cache:
         task_button.button(
-            bench, SHAPE_TOLD, "straighten", "limits_shape", lambda: _start_shape(bench, run),
+            bench, SHAPE_LABEL, "straighten", "limits_shape", lambda: _start_shape(bench, run),
             "Writes a model of that size with random weights and runs the same workload on it",
         )  # fmt: skip
     elif math.isnan(share.prefill):

@@ -65,12 +65,12 @@ def _start(bench: Workbench, plan: Plan, address: str) -> None:
 
 
 class Again(NamedTuple):
-    """Repetition of a run. told: what the button does, in words, empty where that needs none; press: its callback.
+    """Repetition of a run. help: what the button does, in words, empty where that needs none; press: its callback.
 
     is_free: whether nothing is under way that would refuse it, besides a benchmark of this machine.
     """
 
-    told: str
+    help: str
     press: Callable[[], None]
     is_free: bool = True
 
@@ -89,10 +89,10 @@ def again(bench: Workbench, run: RunRecord) -> Again:
         press = partial(_again_on_node, bench, run, address, node)
         return Again(f"Measures the same plan on {NODE}{node.name} again", press, is_free)
     if nodes and run.origin.startswith(CLUSTER):
-        told = f"Measures the same plan on all nodes of {address} together again"
-        return Again(told, partial(_again_together, bench, run, address), is_free)
-    told = f"Measures on this machine: connect the cluster in the model bar to measure on the {run.origin} again"
-    return Again(told, here)
+        help = f"Measures the same plan on all nodes of {address} together again"
+        return Again(help, partial(_again_together, bench, run, address), is_free)
+    help = f"Measures on this machine: connect the cluster in the model bar to measure on the {run.origin} again"
+    return Again(help, here)
 
 
 def _again_on_node(bench: Workbench, run: RunRecord, address: str, node: NodeInfo) -> None:
@@ -151,14 +151,14 @@ def beside(bench: Workbench, run: RunRecord, metric: str) -> None:
     if len(group) < 2:
         return
     shown = group[:MOST_TOGETHER]
-    table, told = _table((tuple(map(tuple, shown)), metric), lambda: bench.nodes_bench.read(shown), metric)
+    table, sentence = _table((tuple(map(tuple, shown)), metric), lambda: bench.nodes_bench.read(shown), metric)
     st.subheader("Nodes", anchor=False)
     if len(shown) < len(group):
         st.caption(
             f"The first {len(shown)} of {counted(len(group), 'node')}, by name. Recent runs and History have all."
         )
-    if told:
-        st.markdown(plain(told))
+    if sentence:
+        st.markdown(plain(sentence))
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         for one in shown:
             st.button(

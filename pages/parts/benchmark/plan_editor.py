@@ -225,12 +225,12 @@ def _fixed(question: Question) -> None:
     """Show the values that the plan fixes and no row shows; adding the axis makes one editable."""
     axes, known = dict.fromkeys(st.session_state[axis_rows.SHOWN]), axes_of(question)
     fixed = {name: value for part in st.session_state[REST].values() for name, value in unvaried(part, axes).items()}
-    told = [known[name].show(value) for name, value in fixed.items() if name in known]
+    fixed_values = [known[name].show(value) for name, value in fixed.items() if name in known]
     processes = fixed.get("instances") or fixed.get("workers")
     if processes:
-        told.insert(0, f"{processes} × {fixed.get('threads', 'auto')}")
-    if told:
-        st.caption(plain(f"Fixed by this plan: {', '.join(told)}. Vary a setting to change its value."))
+        fixed_values.insert(0, f"{processes} × {fixed.get('threads', 'auto')}")
+    if fixed_values:
+        st.caption(plain(f"Fixed by this plan: {', '.join(fixed_values)}. Vary a setting to change its value."))
 
 
 def _more(question: Question) -> None:

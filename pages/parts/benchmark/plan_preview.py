@@ -26,8 +26,8 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
         plan = read()
         preview = bench.bench.preview(plan)
     except EngineError as error:
-        told = MARKED if isinstance(error, Unreadable) else str(error)
-        st.caption(f":orange[{plain(told)}]")
+        problem = MARKED if isinstance(error, Unreadable) else str(error)
+        st.caption(f":orange[{plain(problem)}]")
         st.button("Run", type="primary", icon=":material/play_arrow:", key="plan_run", disabled=True)
         return None
     _figures(plan, preview)

@@ -49,7 +49,7 @@ def show(bench: Workbench, run: RunRecord, summary: Summary, advice: series.Advi
             again = on_nodes.again(bench, run)
             st.button(
                 "Run again", icon=":material/replay:", key="run_again",
-                disabled=not (is_free and again.is_free), on_click=again.press, help=plain(again.told) or None,
+                disabled=not (is_free and again.is_free), on_click=again.press, help=plain(again.help) or None,
             )  # fmt: skip
         st.page_link(
             "compare.py", label="Compare with…", icon=":material/compare_arrows:", query_params={"runs": run.id}

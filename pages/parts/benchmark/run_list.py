@@ -44,8 +44,8 @@ def interrupted(bench: Workbench, run: RunRecord | None) -> None:
         if run is None or run.id != one.id:
             name = plain(one.name or run_state.ASKED.get(one.question, one.question), NAME_WIDTH)
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                told = f"{name} was interrupted after {counted(one.num_samples, 'sample')} and can be continued."
-                st.caption(told, width="content")
+                message = f"{name} was interrupted after {counted(one.num_samples, 'sample')} and can be continued."
+                st.caption(message, width="content")
                 st.button(
                     "Open", key=f"run_interrupted_{one.id}", type="tertiary", on_click=run_state.show_run,
                     args=(one.id,),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import streamlit as st
 
 from engine.bench.planning.plan import QUESTIONS, Plan, Question
-from engine.bench.planning.remote import prompts_told, sent_by, told_of
+from engine.bench.planning.remote import describe_prompts, describe_requests, sent_by
 from engine.errors import ConfigError, EngineError
 from engine.runs import RunRecord, RunSummary
 from engine.workbench import Workbench
@@ -34,10 +34,10 @@ ASKED: Mapping[str, str] = {
 class Asking(NamedTuple):
     """A run that waits until what it sends to other machines is confirmed.
 
-    told: how much is sent where, in words; prompts: what it is, in words.
+    requests_text: how much is sent where, in words; prompts: what it is, in words.
     """
 
-    told: str
+    requests_text: str
     addresses: tuple[str, ...]
     prompts: str
     begin: Begin
@@ -111,8 +111,8 @@ def launch(bench: Workbench, plan: Plan, begin: Begin) -> None:
     """
     requests = bench.bench.preview(plan).remote
     if requests:
-        told = told_of(requests, sent_by(plan))
-        st.session_state[ASKING] = Asking(told, tuple(requests), prompts_told(plan), begin)
+        requests_text = describe_requests(requests, sent_by(plan))
+        st.session_state[ASKING] = Asking(requests_text, tuple(requests), describe_prompts(plan), begin)
     else:
         _begin(begin, ())
 
@@ -135,7 +135,7 @@ def _answered() -> None:
 
 @st.dialog("Send texts to another machine?", on_dismiss=_answered)
 def _ask(waiting: Asking) -> None:
-    st.markdown(plain(f"{waiting.told} Send them?"))
+    st.markdown(plain(f"{waiting.requests_text} Send them?"))
     st.caption(plain(waiting.prompts))
     st.caption("A few more requests find out what the server is. Its owner may count or charge the tokens.")
     with st.container(horizontal=True, gap="small"):

@@ -23,7 +23,7 @@ def button(
     icon: str,
     key: str,
     action: Callable[[], object],
-    told: str = "",
+    help: str = "",
     *,
     is_primary: bool = False,
 ) -> None:
@@ -31,7 +31,7 @@ def button(
     is_free = file_task.is_free(bench) and bench.bench.background.running is None
     st.button(
         label, icon=f":material/{icon}:", key=key, disabled=not is_free, on_click=run_state.act, args=(action,),
-        help=told or None, type="primary" if is_primary else "secondary",
+        help=help or None, type="primary" if is_primary else "secondary",
     )  # fmt: skip
 
 

@@ -55,8 +55,8 @@ def words(verdict: Verdict, metric: Metric) -> str:
 def coloured(verdict: Verdict, metric: Metric) -> str:
     """Return a verdict as `words`, as Markdown in the colour of its kind."""
     shade = SHADES.get(kind_of(verdict, metric))
-    told = plain(words(verdict, metric))
-    return f":{shade}[{told}]" if shade else told
+    sentence = plain(words(verdict, metric))
+    return f":{shade}[{sentence}]" if shade else sentence
 
 
 def measured(metric: Metric, intervals: Sequence[Interval | None]) -> dict[str, list[Any]]:

@@ -84,8 +84,8 @@ def _lights(noise: Mapping[str, float]) -> None:
     """
     unknown = "not measured here" if noise else NOT_MEASURED
     with st.container(horizontal=True, gap="medium"):
-        for label, name, show_value, limit, told in LIGHTS:
+        for label, name, show_value, limit, help in LIGHTS:
             value = noise.get(name, math.nan)
             is_calm = None if math.isnan(value) or math.isinf(limit) else value <= limit
             figure = unknown if math.isnan(value) else show_value(value)
-            st.caption(f"{calm_sign(is_calm)} {label} {figure}", help=told, width="content")
+            st.caption(f"{calm_sign(is_calm)} {label} {figure}", help=help, width="content")

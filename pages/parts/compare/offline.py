@@ -38,8 +38,8 @@ def _table(comparison: Comparison) -> str:
 
 
 def _same(comparison: Comparison) -> str:
-    told = run_entries.same(comparison)
-    return f'<p class="muted">{text_of(told)}</p>' if told else ""
+    shared = run_entries.same(comparison)
+    return f'<p class="muted">{text_of(shared)}</p>' if shared else ""
 
 
 def _machines(comparison: Comparison) -> str:

@@ -91,21 +91,21 @@ def frame(comparison: Comparison, metrics: list[str]) -> pd.DataFrame:
 
 def same(comparison: Comparison) -> str:
     """Return the settings that all entries share, as a sentence; empty if there are none."""
-    told = [
+    settings = [
         f"{label_of(name)} {shown(name, value)}"
         for name, value in comparison.same.items()
         if value != "" and all(name in entry.settings for entry in comparison.entries)
     ]
-    return f"Same for all: {' · '.join(told)}." if told else ""
+    return f"Same for all: {' · '.join(settings)}." if settings else ""
 
 
 def machines(comparison: Comparison) -> pd.DataFrame:
     """Return the machine and versions of each run: a row for each fact, a column for each run."""
     runs = {entry.run.id: entry.run for entry in comparison.entries}
     labels = distinct({run.id: run.name or run.question for run in runs.values()})
-    told = {labels[run.id]: facts(run) for run in runs.values()}
-    names = list(dict.fromkeys(name for of_run in told.values() for name in of_run))
-    columns = {label: [of_run.get(name, "") for name in names] for label, of_run in told.items()}
+    facts_of_runs = {labels[run.id]: facts(run) for run in runs.values()}
+    names = list(dict.fromkeys(name for of_run in facts_of_runs.values() for name in of_run))
+    columns = {label: [of_run.get(name, "") for name in names] for label, of_run in facts_of_runs.items()}
     return pd.DataFrame({"property": names, **columns})
 
 

@@ -36,8 +36,8 @@ def samples(comparison: Comparison) -> go.Figure:
     drawn = run_pen.having(comparison, metric)[:MOST_ROWS][::-1]
     scale, taken = run_pen.scale(drawn, metric), _samples_of(drawn, metric)
     num_out, num_all = int((~taken.is_counted).sum()), len(taken.value)
-    told = f"{num_out:,} of {num_all:,} samples excluded" if num_out else f"All {num_all:,} samples included"
-    figure = blank(told, run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
+    title = f"{num_out:,} of {num_all:,} samples excluded" if num_out else f"All {num_all:,} samples included"
+    figure = blank(title, run_pen.titled(metric, scale.unit), height=max(HEIGHT // 2, 96 + ROW_HEIGHT * len(drawn)))
     rows = downsampling.ranks(taken.value, 2 * taken.place + taken.is_counted)
     for place, entry in enumerate(drawn):
         here = rows[taken.place[rows] == place]
@@ -86,7 +86,7 @@ def front(comparison: Comparison, metrics: tuple[str, ...]) -> go.Figure:
                 "line": {"width": 0 if is_best else 1.5},
             },
             name="Pareto-optimal" if is_best else "dominated",
-            hovertext=[run_pen.told_of(entry, metrics) for entry in chosen],
+            hovertext=[run_pen.hover_of_metrics(entry, metrics) for entry in chosen],
             hoverinfo="text",
             cliponaxis=False,
         )  # fmt: skip

@@ -61,7 +61,7 @@ def symbol(entry: Entry) -> str:
     return "diamond-open" if entry.is_noted else "circle"
 
 
-def told(comparison: Comparison, entry: Entry) -> str:
+def hover(comparison: Comparison, entry: Entry) -> str:
     """Return the hover text of an entry: its value of the main metric, the verdict, and remarks."""
     metric = METRICS_BY_NAME[comparison.main_metric]
     interval, verdict = entry.cell.metrics[metric.name], comparison.verdicts.get((entry.key, metric.name))
@@ -75,7 +75,7 @@ def told(comparison: Comparison, entry: Entry) -> str:
     return "<br>".join(filter(None, lines))
 
 
-def told_of(entry: Entry, metrics: Sequence[str]) -> str:
+def hover_of_metrics(entry: Entry, metrics: Sequence[str]) -> str:
     """Return the hover text of an entry with several metrics."""
     figures = [
         f"{METRICS_BY_NAME[name].label} {quantity(entry.cell.metrics[name].value, METRICS_BY_NAME[name].unit)}"

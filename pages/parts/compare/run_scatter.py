@@ -155,7 +155,7 @@ def _medians(comparison: Comparison, entries: list[Entry], scale: Scale, shade: 
         "error_y": bars([entry.cell.metrics[metric] for entry in entries], scale, shade),
         "mode": "markers",
         "marker": {"color": shade, "size": 9, "symbol": [run_pen.symbol(entry) for entry in entries]},
-        "hovertext": [run_pen.told(comparison, entry) for entry in entries],
+        "hovertext": [run_pen.hover(comparison, entry) for entry in entries],
         "hoverinfo": "text",
         "cliponaxis": False,
     }

@@ -19,6 +19,6 @@ def as_file(sentence: str, trials: Sequence[tuple[str, str, Trial]]) -> bytes:
 
 
 def _arm(label: str, mark: str, trial: Trial) -> str:
-    told = " · ".join(one for one in (trial.model.name, trial.model.quantisation, mark) if one)
+    model = " · ".join(one for one in (trial.model.name, trial.model.quantisation, mark) if one)
     strip = to_html(trial.completion) if trial.completion else ""
-    return f'<section><h2>{text_of(label)}</h2><p class="muted">{text_of(told)}</p>{strip}</section>'
+    return f'<section><h2>{text_of(label)}</h2><p class="muted">{text_of(model)}</p>{strip}</section>'

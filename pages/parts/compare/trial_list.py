@@ -37,8 +37,8 @@ def show(bench: Workbench, record: ComparisonRecord | None, *, is_running: bool)
                     on_click=_open, args=(one.id,),
                 )  # fmt: skip
     if st.session_state.get(trial_state.DELETED):
-        told = "The comparison was deleted; its trials are still in the history."
-        undo_row(told, "arms_undo", partial(_undo, bench))
+        message = "The comparison was deleted; its trials are still in the history."
+        undo_row(message, "arms_undo", partial(_undo, bench))
 
 
 def _actions(bench: Workbench, record: ComparisonRecord, *, is_running: bool) -> None:

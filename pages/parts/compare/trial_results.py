@@ -191,10 +191,10 @@ def _row(record: ComparisonRecord) -> int:
     rows = record.plan.rows
     if len(rows) == 1:
         return 0
-    told = {
+    labels = {
         str(n): f"{n} · " + ", ".join(f"{name}: {text}" for name, text in row.items()) for n, row in enumerate(rows, 1)
     }
-    options = distinct(told)
+    options = distinct(labels)
     chosen = st.selectbox(
         "Row", list(options), format_func=options.__getitem__, width=420,
         **address.bound("row", "arms_row", _asked("row", list(options))),
@@ -247,13 +247,13 @@ def _facts(column: Column, likeness: str | None, *, is_running: bool) -> None:
 
 def _figures(column: Column) -> None:
     found = figures(column.outcomes)
-    told = [
+    parts = [
         "" if found.decode_per_s is None else quantity(found.decode_per_s, "tok/s"),
         "" if found.ttft_s is None else f"first token {quantity(found.ttft_s, 's')}",
         "" if found.mean_surprise_bits is None else f"{quantity(found.mean_surprise_bits, 'bits')} per token",
         column.mark,
     ]
-    st.caption(plain(" · ".join(one for one in told if one)), help=f"{FORMULAS} {SHARED}" if column.mark else FORMULAS)
+    st.caption(plain(" · ".join(one for one in parts if one)), help=f"{FORMULAS} {SHARED}" if column.mark else FORMULAS)
 
 
 def _answers(column: Column) -> None:

@@ -65,12 +65,12 @@ def _summary() -> str:
     plan = _plan()
     if isinstance(plan, EngineError):
         return title
-    told = [
+    parts = [
         f"{counted(plan.num_trials, 'trial')} of up to {counted(max(arm.max_tokens for arm in plan.arms), 'token')}",
         "as a chat message" if plan.is_chat else "",
         "one at a time" if plan.is_apart else "",
     ]
-    return f"{title} :gray[{plain(' · '.join(one for one in told if one))}]"
+    return f"{title} :gray[{plain(' · '.join(one for one in parts if one))}]"
 
 
 def _plan() -> ComparisonPlan | EngineError:
@@ -110,17 +110,17 @@ def _remarks(
     bench: Workbench, record: ComparisonRecord | None, plan: ComparisonPlan | EngineError, missing: str
 ) -> None:
     """Draw why Run cannot start, what else the reader should know before it does, and errors."""
-    told = [missing]
+    parts = [missing]
     if isinstance(plan, SettingError):
-        told.append(f"Fix {plan.label} to run.")
+        parts.append(f"Fix {plan.label} to run.")
     elif isinstance(plan, EngineError):
-        told.append(str(plan))
+        parts.append(str(plan))
     if bench.bench.running is not None:
-        told.append("A benchmark is running: trials start between its samples.")
+        parts.append("A benchmark is running: trials start between its samples.")
     if record is not None and trial_state.is_edited(record):
-        told.append("Edited since this comparison.")
-    if any(told):
-        st.caption(plain(" · ".join(one for one in told if one)))
+        parts.append("Edited since this comparison.")
+    if any(parts):
+        st.caption(plain(" · ".join(one for one in parts if one)))
     for error in (trial_state.failure(), bench.history_error):
         if error is not None:
             notice(error)

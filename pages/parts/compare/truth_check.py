@@ -6,7 +6,7 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
-from engine.comparing.model_diff import ModelDiff, told_kl
+from engine.comparing.model_diff import ModelDiff, kl_text
 from engine.workbench import Workbench
 from engine.workbench.model_diffs import Other
 from engine.workbench.trials import Trial
@@ -57,7 +57,7 @@ def show(bench: Workbench, answers: Mapping[str, Trial]) -> None:
 def figure(diff: ModelDiff) -> go.Figure:
     """Return the KL divergence over the positions of the tokens."""
     largest = int(diff.kl.argmax())
-    made = blank(f"KL per token: mean {told_kl(diff.kl_mean)} nats, largest at token {largest + 1:,}", "token")
+    made = blank(f"KL per token: mean {kl_text(diff.kl_mean)} nats, largest at token {largest + 1:,}", "token")
     made.add_bar(
         x=list(range(1, len(diff.kl) + 1)), y=diff.kl.tolist(), marker_color=ACCENT, name="",
         hovertemplate="token %{x:,}: %{y:.3g} nats",

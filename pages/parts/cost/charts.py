@@ -63,14 +63,14 @@ def _bars(
         orientation="h", name=provenance, cliponaxis=False,
         marker={"color": colour, "pattern": {"shape": _PATTERNS[provenance]}},
         text=[_ktokens(one) for _, one in rows], textposition="outside",
-        hovertext=[_told(one, shown) for _, one in rows], hoverinfo="text",
+        hovertext=[_hover(one, shown) for _, one in rows], hoverinfo="text",
     )  # fmt: skip
 
 
 def _ktokens(one: Estimate) -> str:
     """Return the figure, followed by the noted one if it differs."""
-    told, noted = digits(one.ktokens_per_usd.value), one.rate.noted_ktokens_per_usd
-    return told if noted is None or digits(noted) == told else f"{told} (noted {digits(noted)})"
+    measured, noted = digits(one.ktokens_per_usd.value), one.rate.noted_ktokens_per_usd
+    return measured if noted is None or digits(noted) == measured else f"{measured} (noted {digits(noted)})"
 
 
 def times(estimates: Sequence[Estimate]) -> go.Figure:
@@ -91,7 +91,7 @@ def times(estimates: Sequence[Estimate]) -> go.Figure:
     intervals, places = [one.hours for one in shown], list(range(len(shown)))
     figure.add_bar(
         x=[interval.value * scale.factor for interval in intervals], y=places, error_x=bars(intervals, scale, GREY),
-        orientation="h", cliponaxis=False, marker={"color": ACCENT}, hovertext=[_told(one, shown) for one in shown],
+        orientation="h", cliponaxis=False, marker={"color": ACCENT}, hovertext=[_hover(one, shown) for one in shown],
         hoverinfo="text",
     )  # fmt: skip
     figure.add_scatter(
@@ -117,11 +117,11 @@ def time_and_money(
 ) -> go.Figure:
     """Draw dollars against time: the first way filled, the other hollow, intervals as thin bars, goals dashed."""
     first = next(iter(ways))
-    told = [one for one in fastest_first(ways[first]) if _is_placed(one)]
+    placed_first = [one for one in fastest_first(ways[first]) if _is_placed(one)]
     scale = scale_of("h", _longest(ways.values()))
-    figure = blank(_finding(told, chosen), f"time, {scale.unit}")
+    figure = blank(_finding(placed_first, chosen), f"time, {scale.unit}")
     for way, estimates in ways.items():
-        placed = told if way == first else list(filter(_is_placed, estimates))
+        placed = placed_first if way == first else list(filter(_is_placed, estimates))
         unplaced = "" if placed else f"{WAYS[way]}: somewhere on the line"
         _intervals(figure, estimates, scale, unplaced, is_filled=way == first)
         if placed:
@@ -142,10 +142,10 @@ def time_and_money(
     return figure
 
 
-def _finding(told: list[Estimate], chosen: Estimate | None) -> str:
-    if not told:
+def _finding(estimates: list[Estimate], chosen: Estimate | None) -> str:
+    if not estimates:
         return "No machine has both a speed and a price"
-    best = chosen or told[0]
+    best = chosen or estimates[0]
     return f"{begun(best.rate.place)}: {as_time(best.hours.value)} for {dollars(best.dollars.value)}"
 
 
@@ -194,7 +194,7 @@ def _points(
             "symbol": "circle" if is_filled else "circle-open",
             "size": [12 if one is chosen else 8 for one in placed],
         },
-        hovertext=[_told(one, placed) for one in placed], hoverinfo="text",
+        hovertext=[_hover(one, placed) for one in placed], hoverinfo="text",
     )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def as_time(hours: float) -> str:
     return time_taken(hours * HOUR_S)
 
 
-def _told(one: Estimate, shown: Iterable[Estimate]) -> str:
+def _hover(one: Estimate, shown: Iterable[Estimate]) -> str:
     """Return the hover text of an estimate."""
     speed = one.rate.generation
     lines = [

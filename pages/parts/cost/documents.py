@@ -83,8 +83,8 @@ def _found(found: Found) -> None:
         draw(charts.lengths(found.counted), "cost_lengths")
         per_word = found.counted.num_tokens / max(found.counted.num_words, 1)
         all_tokens = counted(found.counted.num_tokens, "token")
-        told = f"{all_tokens} in total, {digits(per_word)} per word, by {found.model}'s tokenizer."
-        st.caption(plain(told))
+        summary = f"{all_tokens} in total, {digits(per_word)} per word, by {found.model}'s tokenizer."
+        st.caption(plain(summary))
         st.button("Use as the job", key="cost_take", icon=":material/check:", on_click=asked.ask, kwargs=found.job)
     else:
         st.caption("No document could be counted.")

@@ -47,9 +47,9 @@ def _form(bench: Workbench, prices: Sequence[Price], machine: str, kept: Price |
     assert by is not None  # it is required
     with st.grid(4, min_column_width=150, gap="small"):
         for name in FIELDS[by]:
-            label, told = NUMBERS[name]
+            label, help = NUMBERS[name]
             usual = (getattr(kept, name) if kept else None) or USUAL[name]
-            st.number_input(label, 0.0, None, usual, key=KEY + name, help=told)
+            st.number_input(label, 0.0, None, usual, key=KEY + name, help=help)
     try:
         price = Price(machine=machine, kind="own", source="typed here", **_typed(by))
     except ConfigError as error:

@@ -72,9 +72,9 @@ def _failure(key: str) -> None:
 
 def _undo(bench: Workbench, prices: Sequence[Price]) -> None:
     """Offer to undo a replacement of the table, until the new table is changed."""
-    told, by = st.session_state.get(REPLACED, ("", None))
+    message, by = st.session_state.get(REPLACED, ("", None))
     if by == prices:
-        undo_row(told, "cost_prices_undo", partial(attempt, ERROR, lambda: _restore(bench)))
+        undo_row(message, "cost_prices_undo", partial(attempt, ERROR, lambda: _restore(bench)))
 
 
 def _edit(bench: Workbench, prices: Sequence[Price]) -> None:
@@ -116,8 +116,8 @@ def prices_of(table: pd.DataFrame) -> tuple[Price, ...]:
 
 def _config() -> dict[str, Any]:
     columns: dict[str, Any] = {
-        name: st.column_config.NumberColumn(label[:1].lower() + label[1:], help=told)
-        for name, (label, told) in NUMBERS.items()
+        name: st.column_config.NumberColumn(label[:1].lower() + label[1:], help=help)
+        for name, (label, help) in NUMBERS.items()
     }
     return {
         **columns,
@@ -138,8 +138,8 @@ def _forget(bench: Workbench) -> None:
     _replaced(bench, "The default prices were restored.")
 
 
-def _replaced(bench: Workbench, told: str) -> None:
-    st.session_state[REPLACED] = told, costing.load_prices(bench.settings.home)
+def _replaced(bench: Workbench, message: str) -> None:
+    st.session_state[REPLACED] = message, costing.load_prices(bench.settings.home)
 
 
 def _restore(bench: Workbench) -> None:

@@ -95,16 +95,16 @@ def rests_on(found: Reckoned, counted: str) -> None:
     `counted` says which documents' tokens were counted.
     """
     estimates = found.shown
-    told: dict[Provenance, list[str]] = {provenance: [] for provenance in PROVENANCES}
+    texts_of: dict[Provenance, list[str]] = {provenance: [] for provenance in PROVENANCES}
     if counted:
-        told["measured here"].append(counted)
+        texts_of["measured here"].append(counted)
     for (provenance, speed, remark), machines in _speeds(estimates).items():
-        told[provenance].append(f"{speed} of {_listed(machines, ', ')}{f' ({remark})' if remark else ''}")
+        texts_of[provenance].append(f"{speed} of {_listed(machines, ', ')}{f' ({remark})' if remark else ''}")
     prices = [_origin(one) for one in estimates if one.price is not None]
     if prices:
-        told["noted"].append(f"prices ({_listed(prices, '; ')})")
-    told["assumed"] += [text for one in estimates for text in one.assumptions]
-    for provenance, texts in told.items():
+        texts_of["noted"].append(f"prices ({_listed(prices, '; ')})")
+    texts_of["assumed"] += [text for one in estimates for text in one.assumptions]
+    for provenance, texts in texts_of.items():
         if texts:
             st.caption(f"**{provenance.capitalize()}:** {plain(_listed(texts, '; '))}")
 
@@ -122,8 +122,8 @@ def _speeds(estimates: Iterable[Estimate]) -> dict[tuple[Provenance, str, str], 
 
 def _origin(one: Estimate) -> str:
     price = one.price
-    told = [price.source, price.dated] if price else []
-    return ", ".join(text for text in told if text) or "your table"
+    parts = [price.source, price.dated] if price else []
+    return ", ".join(text for text in parts if text) or "your table"
 
 
 def _listed(texts: Iterable[str], separator: str) -> str:

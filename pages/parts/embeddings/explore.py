@@ -35,7 +35,7 @@ ENGLISH = (
 
 def show(texts: TextSet, embedded: Embedded) -> None:
     """Draw the page, the chart left and the neighbours right, or below it in a narrow window."""
-    _told(embedded)
+    _caption(embedded)
     chosen = asked.number("text", len(texts.texts))
     grid = st.grid(5, min_column_width=150, gap="medium")
     with grid.cell(column_span=3):
@@ -45,7 +45,7 @@ def show(texts: TextSet, embedded: Embedded) -> None:
         _downloads(embedded)
 
 
-def _told(embedded: Embedded) -> None:
+def _caption(embedded: Embedded) -> None:
     num, elapsed_s = len(embedded.texts), embedded.elapsed_s
     parts = [f"{counted(num, 'text')} by {embedded.model}", f"{embedded.vectors.shape[1]:,} numbers each"]
     if elapsed_s > 0:

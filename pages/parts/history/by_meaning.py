@@ -136,7 +136,7 @@ def _standing(bench: Workbench, history: History) -> bool:
         elif meaning.is_stopped:
             _offer(bench, "Continue")
         else:
-            _told(bench, read)
+            _caption(bench, read)
             return True
     except EngineError as error:
         notice(error)
@@ -147,12 +147,12 @@ def _standing(bench: Workbench, history: History) -> bool:
 def _offer(bench: Workbench, label: str) -> None:
     """Draw the cost of indexing the remaining texts, and the button that starts it."""
     cost = bench.meaning.cost()
-    told = "No prompt or answer to index yet; each is indexed as it finishes."
+    message = "No prompt or answer to index yet; each is indexed as it finishes."
     if cost.num_texts:
         left = f"about {duration(max(cost.seconds, 1.0))} in the background, {size(cost.num_bytes)} of disk"
-        told = f"{counted(cost.num_texts, 'text')} of prompts and answers to index: {left}; new ones as they finish."
+        message = f"{counted(cost.num_texts, 'text')} of prompts and answers to index: {left}; new ones as they finish."
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(told, width="content")
+        st.caption(message, width="content")
         st.button(
             label, icon=":material/play_arrow:", key="history_read", on_click=view.act, args=(bench.meaning.turn_on,),
             help=f"Embeds each with {EMBEDDED_NAME}, trained on English. Nothing leaves this machine.",
@@ -170,13 +170,13 @@ def _follow(bench: Workbench) -> None:
         st.button("Stop", type="tertiary", icon=":material/stop:", key="history_stop", on_click=bench.meaning.stop)
 
 
-def _told(bench: Workbench, read: Read) -> None:
+def _caption(bench: Workbench, read: Read) -> None:
     """Draw what is indexed, how many texts were truncated, and the button that turns the search off."""
-    told = f"{counted(read.num_texts, 'text')} indexed with {EMBEDDED_NAME}"
+    message = f"{counted(read.num_texts, 'text')} indexed with {EMBEDDED_NAME}"
     if read.num_cut:
-        told += f", {read.num_cut:,} of them truncated to the longest text that the model takes"
+        message += f", {read.num_cut:,} of them truncated to the longest text that the model takes"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(told, width="stretch")
+        st.caption(message, width="stretch")
         st.button(
             "Turn off", type="tertiary", key="history_forget", on_click=view.act, args=(bench.meaning.turn_off,),
             help="Removes the vectors, not the trials; they can be indexed again.",

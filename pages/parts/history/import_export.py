@@ -40,8 +40,8 @@ def settle(importing: ImportManager) -> None:
 
 def show(bench: Workbench, history: History) -> None:
     """Draw import (choose or paste, preview, import) and the export of everything as one file; call inside a row."""
-    told = "Every run and trial for another workbench, as Parquet and JSON in one file."
-    exports.link("Export all", told, {}, is_quiet=True)
+    help = "Every run and trial for another workbench, as Parquet and JSON in one file."
+    exports.link("Export all", help, {}, is_quiet=True)
     _import(bench, history)
 
 
@@ -59,7 +59,7 @@ def _import(bench: Workbench, history: History) -> None:
             _preview(bench, history, *given)
 
 
-def told(bench: Workbench) -> None:
+def notice_of_import(bench: Workbench) -> None:
     """Show the progress of the current import, and the result of the last one."""
     if bench.importing.running is not None:
         _progress(bench.importing)

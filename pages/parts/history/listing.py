@@ -96,8 +96,8 @@ def _below(listing: Listing, found: Found, order: str, page: int, has_all: bool)
         st.toggle("All columns", key=ALL, on_change=lambda: view.put(columns="all" if st.session_state[ALL] else ""))
 
 
-def _turn(icon: str, told: str, page: int, *, is_enabled: bool) -> None:
+def _turn(icon: str, help: str, page: int, *, is_enabled: bool) -> None:
     st.button(
-        f":material/{icon}:", key=f"history_{icon}", type="tertiary", help=told, disabled=not is_enabled,
+        f":material/{icon}:", key=f"history_{icon}", type="tertiary", help=help, disabled=not is_enabled,
         on_click=lambda: view.put(page=str(page) if page > 1 else ""),
     )  # fmt: skip

@@ -116,7 +116,7 @@ def chart(found: list[Point]) -> go.Figure:
             figure.add_scatter(
                 x=[point.per_s for point in of_group], y=[places.index(point.place) for point in of_group],
                 mode="markers", name=group, marker={"color": colour, "symbol": symbol, "size": 9},
-                hovertext=[_told(point) for point in of_group], hoverinfo="text", cliponaxis=False,
+                hovertext=[_hover(point) for point in of_group], hoverinfo="text", cliponaxis=False,
             )  # fmt: skip
     figure.update_yaxes(tickvals=list(range(len(places))), ticktext=[Pen.text(place, 48) for place in places])
     is_wide = fastest > WIDE * slowest
@@ -131,7 +131,7 @@ def _title(found: list[Point]) -> str:
     return f"{best.place} is the fastest{reference}: {quantity(best.per_s, METRIC.unit)}"
 
 
-def _told(point: Point) -> str:
+def _hover(point: Point) -> str:
     """Return the hover text of a dot."""
     return f"{Pen.text(point.place)}<br>{Pen.text(point.label)}<br><b>{quantity(point.per_s, METRIC.unit)}</b>"
 

@@ -71,6 +71,6 @@ def _trial(trial: StoredTrial, held: HeldTrials) -> Iterator[str]:
         yield f'<div class="held-strip" data-trial="{trial.id}"></div>{plain_text(trial)}'
     else:
         most = quantity(MOST_BYTES, "B")
-        told = f"Shown without its candidates: the trials of this file would take more than {most}."
-        yield f'<p class="muted">{text_of(told)}</p>{to_html(trial.completion)}'
+        reason = f"Shown without its candidates: the trials of this file would take more than {most}."
+        yield f'<p class="muted">{text_of(reason)}</p>{to_html(trial.completion)}'
     yield details(trial)

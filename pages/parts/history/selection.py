@@ -64,8 +64,8 @@ def undo(bench: Workbench) -> None:
     deleted: view.Deleted | None = st.session_state.get(view.DELETED)
     if deleted is not None:
         verb = "was" if len(deleted.ids) == 1 else "were"
-        told = f"{counted(len(deleted.ids), deleted.kind)} {verb} deleted."
-        undo_row(told, "history_undo", partial(view.act, lambda: _restore(bench)))
+        message = f"{counted(len(deleted.ids), deleted.kind)} {verb} deleted."
+        undo_row(message, "history_undo", partial(view.act, lambda: _restore(bench)))
 
 
 def _open(chosen: Chosen) -> None:

@@ -151,8 +151,8 @@ def opened(key: str) -> int | None:
 def same(found: Found, known: Mapping[str, Column]) -> str:
     """Return the values that all rows share, in one line."""
     named = [name for name in found.same if name in (*MODEL, "temperature")]
-    told = {known.get(name, _other(name)).label: _shown(name, found.same[name]) for name in named}
-    return " · ".join(f"{label} {value}" for label, value in told.items() if value not in (None, ""))
+    values = {known.get(name, _other(name)).label: _shown(name, found.same[name]) for name in named}
+    return " · ".join(f"{label} {value}" for label, value in values.items() if value not in (None, ""))
 
 
 def label_of(name: str) -> str:

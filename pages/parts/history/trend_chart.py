@@ -91,11 +91,11 @@ def _line(figure: go.Figure, points: Sequence[TrendPoint], scale: Scale, unit: s
         error_y=bars(intervals, scale, colour),
         mode="lines+markers" if colour == ACCENT else "markers",
         name=name, marker={"color": colour, "size": 8}, line={"color": colour, "width": 2},
-        hovertext=[_told(point, unit) for point in points], hoverinfo="text", cliponaxis=False,
+        hovertext=[_hover(point, unit) for point in points], hoverinfo="text", cliponaxis=False,
     )  # fmt: skip
 
 
-def _told(point: TrendPoint, unit: str) -> str:
+def _hover(point: TrendPoint, unit: str) -> str:
     """Return the hover text of a run."""
     versions = ", ".join(f"{name} {version}" for name, version in point.versions.items())
     lines = [

@@ -31,14 +31,14 @@ class Line(NamedTuple):
 
 def over_context(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
     """Draw a column for each context length, at one number of sequences."""
-    told = f"{counted(rows[0].sequences, 'sequence')}: {_up_to(rows, [f'{row.n_ctx:,} tokens' for row in rows])}"
-    return _stacked(rows, [f"{row.n_ctx:,}" for row in rows], told, "tokens per sequence", memory)
+    title = f"{counted(rows[0].sequences, 'sequence')}: {_up_to(rows, [f'{row.n_ctx:,} tokens' for row in rows])}"
+    return _stacked(rows, [f"{row.n_ctx:,}" for row in rows], title, "tokens per sequence", memory)
 
 
 def over_sequences(rows: Sequence[FitRow], memory: MachineMemory) -> go.Figure:
     """Draw a column for each number of sequences, at one context length."""
-    told = f"{rows[0].n_ctx:,} tokens: {_up_to(rows, [counted(row.sequences, 'sequence') for row in rows])}"
-    return _stacked(rows, [f"{row.sequences:,}" for row in rows], told, "sequences", memory)
+    title = f"{rows[0].n_ctx:,} tokens: {_up_to(rows, [counted(row.sequences, 'sequence') for row in rows])}"
+    return _stacked(rows, [f"{row.sequences:,}" for row in rows], title, "sequences", memory)
 
 
 def _up_to(rows: Sequence[FitRow], names: Sequence[str]) -> str:
@@ -59,7 +59,7 @@ def _stacked(
     for (part, name), colour in zip(PARTS.items(), colours, strict=True):
         figure.add_bar(
             x=list(places), y=[getattr(row, part) * scale.factor for row in rows], name=name,
-            marker={"color": colour}, hoverinfo="text", hovertext=[_told(row, part) for row in rows],
+            marker={"color": colour}, hoverinfo="text", hovertext=[_hover(row, part) for row in rows],
         )  # fmt: skip
     free, most = _lines(memory)
     lines = [line for line in (free, most) if line.value <= NEAR * highest]
@@ -67,11 +67,11 @@ def _stacked(
     for line in lines:
         figure.add_hline(
             y=line.value * scale.factor, line={"color": GREY, "dash": line.dash, "width": 1.4},
-            name=_told_line(line), showlegend=True,
+            name=_line_name(line), showlegend=True,
         )  # fmt: skip
     if memory.available > NEAR * highest:
         figure.add_annotation(
-            text=f"↑ {_told_line(free)}, {memory.available / highest:,.0f} times the highest column", showarrow=False,
+            text=f"↑ {_line_name(free)}, {memory.available / highest:,.0f} times the highest column", showarrow=False,
             xref="paper", x=0, xanchor="left", yref="paper", y=1, yanchor="bottom", font={"color": GREY},
         )  # fmt: skip
     figure.update_layout(barmode="stack", bargap=0.3)
@@ -87,11 +87,11 @@ def _lines(memory: MachineMemory) -> tuple[Line, Line]:
     return Line("free now", memory.available, "dash"), Line(name, most, "dot")
 
 
-def _told_line(line: Line) -> str:
+def _line_name(line: Line) -> str:
     return f"{line.name}: {quantity(line.value, 'B')}"
 
 
-def _told(row: FitRow, part: str) -> str:
+def _hover(row: FitRow, part: str) -> str:
     """Return the hover text of a part of a column."""
     return "<br>".join(
         [

@@ -188,8 +188,8 @@ def _shown(bench: Workbench, subject: Subject, asked: Asked) -> None:
     longest = longest_context(asked.model, asked.sequences, asked.spec)
     memory = machine_memory()
     st.subheader(plain(sentence(subject, row, longest)), anchor=False)
-    if told := told_experts(subject.model):
-        st.markdown(plain(told))
+    if experts := experts_text(subject.model):
+        st.markdown(plain(experts))
     has_speed = not longest or _speed(bench, subject)
     st.caption(plain(_estimated(subject, asked, row, memory)))
     with st.container(horizontal=True, gap="small"):
@@ -237,7 +237,7 @@ def _estimated(subject: Subject, asked: Asked, row: FitRow, memory: MachineMemor
     return f"Estimated from the {subject.basis}. {cache_arithmetic(asked.model, row, asked.spec)}. {_memory(memory)}"
 
 
-def told_experts(model: ModelFile) -> str:
+def experts_text(model: ModelFile) -> str:
     """Return how much of a mixture of experts a token uses, in words; empty for other models."""
     experts = experts_of(model)
     if experts is None:
@@ -255,7 +255,7 @@ def _speed(bench: Workbench, subject: Subject) -> bool:
         notice(error)
         return True
     if speed is not None:
-        st.markdown(plain(told_speed(subject.model, speed, limits)))
+        st.markdown(plain(speed_text(subject.model, speed, limits)))
     elif limits is not None:
         st.markdown(
             plain(
@@ -268,7 +268,7 @@ def _speed(bench: Workbench, subject: Subject) -> bool:
     return speed is not None or limits is not None
 
 
-def told_speed(model: ModelFile, speed: Speed, limits: Limits | None) -> str:
+def speed_text(model: ModelFile, speed: Speed, limits: Limits | None) -> str:
     """Return the speed of one sequence in words, with what it is based on."""
     if limits is None or speed.provenance == "measured here":
         return f"{digits(speed.decode_per_s)} tokens/s with one sequence, the best measured here."

@@ -73,8 +73,8 @@ def _hash(file: ModelFile) -> None:
     files."""
     paths = file.files if file.is_folder else (file.path,)
     known = model_hash(file.path) if len(known_hashes(paths)) == len(paths) else None  # reads no file then
-    told = f"Reads the whole {'folder' if file.is_folder else 'file'}: a few seconds per gigabyte"
-    if known is None and st.button("SHA-256", type="tertiary", key="model_hash", help=told):
+    help = f"Reads the whole {'folder' if file.is_folder else 'file'}: a few seconds per gigabyte"
+    if known is None and st.button("SHA-256", type="tertiary", key="model_hash", help=help):
         with st.spinner(f"Reading the {'folder' if file.is_folder else 'file'}"):
             known = model_hash(file.path)
     if known is not None:

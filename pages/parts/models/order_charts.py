@@ -32,7 +32,7 @@ def times(order: LoadOrder) -> go.Figure:
 
 def shares(order: LoadOrder) -> go.Figure:
     """Draw the share of either model in the page cache, before and after each load."""
-    figure = blank(_told(order.left), "")
+    figure = blank(_title(order.left), "")
     moments = [order.steps[0].before, *(step.after for step in order.steps)]
     for name, path, colour in (("A", order.a, ACCENT), ("B", order.b, ramp(3)[0])):
         values = [100 * moment[name] for moment in moments]
@@ -46,7 +46,7 @@ def shares(order: LoadOrder) -> go.Figure:
     return figure
 
 
-def _told(left: float) -> str:
+def _title(left: float) -> str:
     if math.isnan(left):
         return "This system does not report the page cache"
     return f"{quantity(left, '')} of A was still in memory after B"

@@ -101,7 +101,7 @@ def _types(bench: Workbench, source: ModelFile) -> None:
     if able:
         _make(bench, source, able, imatrix, may_requantise)
     if offered:
-        _told_of_chosen(offered)
+        _caption_of_chosen(offered)
     if is_quantised:
         st.toggle("Allow quantising again", key=AGAIN, help="The result is worse than from the original")
     with st.expander("Advanced: all types, importance matrix", key=f"{KEY}advanced"):
@@ -126,7 +126,7 @@ def _table(source: ModelFile, offered: Sequence[Offer]) -> None:
     )  # fmt: skip
 
 
-def _told_of_chosen(offered: Sequence[Offer]) -> None:
+def _caption_of_chosen(offered: Sequence[Offer]) -> None:
     """Draw the remark on the type in the URL, else the reason against most types, if there is one."""
     chosen = next((offer for offer in offered if offer.name == st.query_params.get(TYPE, "")), None)
     if chosen is not None and _remark(chosen):
@@ -187,14 +187,14 @@ def _offers(path: str, state: tuple[int, int], imatrix: str, may_requantise: boo
 def _measured(source: ModelFile, files: Sequence[ModelFile]) -> None:
     """Draw a button to the plan that measures all files of this model, the largest as the original."""
     family = sorted(variants(source, files), key=lambda file: -file.size)
-    told = ", ".join(file.quantisation for file in family)
+    formats = ", ".join(file.quantisation for file in family)
     counts = f"{', '.join(map(str, SEQUENCES[:-1]))} and {SEQUENCES[-1]}"
     if len(family) < 2:
         st.caption(f"With a second file of this model, you can compare them at {counts} sequences.")
         return
     st.caption(
         plain(
-            f"Files here: {told}. Measures speed at {counts} sequences, and how far the answers differ from "
+            f"Files here: {formats}. Measures speed at {counts} sequences, and how far the answers differ from "
             f"{family[0].quantisation}."
         )
     )

@@ -41,7 +41,7 @@ def _bars(groups: Sequence[TensorGroup], title: str) -> go.Figure:
         x=[group.num_bytes * scale.factor for group in shown], y=list(range(len(shown))), orientation="h",
         marker={"color": ACCENT}, cliponaxis=False, showlegend=False,
         text=[quantity(group.num_bytes, "B") for group in shown], textposition="outside",
-        hovertext=[_told(group) for group in shown], hoverinfo="text",
+        hovertext=[_hover(group) for group in shown], hoverinfo="text",
     )  # fmt: skip
     figure.update_xaxes(showgrid=False, range=[0, ROOM * groups[0].num_bytes * scale.factor])
     top = len(shown) - 0.4
@@ -53,7 +53,7 @@ def _bars(groups: Sequence[TensorGroup], title: str) -> go.Figure:
     return figure
 
 
-def _told(group: TensorGroup) -> str:
+def _hover(group: TensorGroup) -> str:
     """Return the hover text of a group."""
     lines = [
         f"<b>{Pen.text(group.name)}</b>",

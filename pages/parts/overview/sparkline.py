@@ -19,8 +19,8 @@ GREY = "#8B929B"
 
 def sparkline(bits: Sequence[float], num_tokens: int) -> str:
     """Return the picture as HTML, with its text for screen readers. bits: of each bar, NaN where nothing is known."""
-    told = escape(_told(bits, num_tokens))
-    return f'<img class="ov-spark" alt="{told}" src="{data_address(_drawn(bits))}">'
+    described = escape(_described(bits, num_tokens))
+    return f'<img class="ov-spark" alt="{described}" src="{data_address(_drawn(bits))}">'
 
 
 def _drawn(bits: Sequence[float]) -> str:
@@ -42,7 +42,7 @@ def _colours(theme: str) -> str:
     return "".join(f".b{band}{{fill:{SURPRISE[theme].backgrounds[band - 1]}}}" for band in SURPRISING)
 
 
-def _told(bits: Sequence[float], num_tokens: int) -> str:
+def _described(bits: Sequence[float], num_tokens: int) -> str:
     known = [value for value in bits if math.isfinite(value)]
     if not known:
         return "No surprise was recorded"

@@ -67,16 +67,16 @@ def _fields() -> None:
     defaults = BeamSpec()
     for name in LABELS:
         st.session_state.setdefault(PREFIX + name, getattr(defaults, name))
-        key, told = PREFIX + name, HELPS[name]
+        key, help = PREFIX + name, HELPS[name]
         if name == "early_stopping":
             st.selectbox(
-                LABELS[name], list(ENDS), format_func=lambda end: ENDS[end], key=key, help=told, persist_state="session"
+                LABELS[name], list(ENDS), format_func=lambda end: ENDS[end], key=key, help=help, persist_state="session"
             )
         else:
             step = 0.1 if name == "length_penalty" else 1
             placeholder = "as many as beams" if name == "num_return_sequences" else None
             st.number_input(
-                LABELS[name], step=step, key=key, help=told, placeholder=placeholder, persist_state="session"
+                LABELS[name], step=step, key=key, help=help, placeholder=placeholder, persist_state="session"
             )
 
 

@@ -158,16 +158,16 @@ def _row(
 
 def _tokens(vocabulary: Vocabulary, one: BeamSequence, here: slice, most: int) -> list[RowToken]:
     """Return at most `most` tokens of a row, then how many more it has."""
-    told = list(zip(one.ids[here], one.logprobs[here], strict=True))
+    shown = list(zip(one.ids[here], one.logprobs[here], strict=True))
     tokens = [
         RowToken(
             text=visible(vocabulary.text(id)),
             title=f"{token_text(vocabulary.text(id))}: p {share(math.exp(logprob))}, {logprob:.3f} nats",
         )
-        for id, logprob in told[:most]
+        for id, logprob in shown[:most]
     ]
-    if len(told) > most:
-        rest = f" … {counted(len(told) - most, 'more token')}"
+    if len(shown) > most:
+        rest = f" … {counted(len(shown) - most, 'more token')}"
         tokens.append(RowToken(text=rest, title="Click the row to open all of its text."))
     return tokens
 

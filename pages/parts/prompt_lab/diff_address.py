@@ -58,8 +58,8 @@ def _other(files: dict[str, ModelFile], chosen: str, kv: str, torch: str) -> Oth
 def query(task: DiffTask) -> dict[str, str]:
     """Return the query parameters of the URL at which a comparison is watched."""
     other, settings = task.other, dict(task.other.settings)
-    told = {KV: settings.get("type_k"), TORCH: settings.get("dtype")}
-    shown = {name: str(value) for name, value in told.items() if value}
+    own = {KV: settings.get("type_k"), TORCH: settings.get("dtype")}
+    shown = {name: str(value) for name, value in own.items() if value}
     return {"trial": task.trial.id, MODEL: readable(other.model) if other.model else OWN, **shown}
 
 

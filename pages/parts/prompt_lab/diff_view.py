@@ -5,7 +5,7 @@ from functools import partial
 
 import streamlit as st
 
-from engine.comparing.model_diff import told_kl
+from engine.comparing.model_diff import kl_text
 from engine.models import ModelFile
 from engine.models.details import readable
 from engine.models.folder_specs import GGUF_ARCHITECTURES, is_by_transformers
@@ -123,15 +123,15 @@ def figures(found: Diffed) -> None:
     flip = "none" if diff.first_flip is None else f"token {diff.first_flip + 1:,}"
     both = f"{significant(diff.perplexity, 3)} → {significant(diff.other_perplexity, 3)}"
     shown = (
-        ("KL per token", f"{told_kl(diff.kl_mean)} nats", KL_HELP),
+        ("KL per token", f"{kl_text(diff.kl_mean)} nats", KL_HELP),
         ("Largest change", f"{significant(diff.change_max)} nats", CHANGE_HELP),
         ("First greedy flip", flip, FLIP_HELP),
         ("Perplexity, own → other", both, PERPLEXITY_HELP),
     )
     grid = st.grid(len(shown), min_column_width=FIGURE_WIDTH, gap="small")
-    for label, value, told in shown:
+    for label, value, help in shown:
         with grid.cell():
-            st.metric(label, value, help=told)
+            st.metric(label, value, help=help)
     moved = (
         "" if found.moved is None else
         f" Scored again in one pass, the recorded log-probabilities change by up to {significant(found.moved)} nats."

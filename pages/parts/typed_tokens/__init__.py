@@ -29,7 +29,7 @@ def typed_tokens(
     """Show the tokens of the text area with the key `field`: of `text`, as this rerun has it, then of what is typed.
 
     model: path of the file that tokenises, "" for the loaded model, which is `loaded`; without either only the place
-    of the tokens is kept. special: written control tokens count as such. context: tokens of one sequence, told beside
+    of the tokens is kept. special: written control tokens count as such. context: tokens of one sequence, shown beside
     the number of tokens; None tells the number of characters. is_open: whether it is unfolded until a person folds it.
     """
     _component(

@@ -16,7 +16,7 @@ from tests.engine.api.asgi import Asked, gate, scope
 
 drawn = settings(deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
 HOST = ("host", "127.0.0.1:8501")
-tells_users = pytest.mark.skipif(not peers.can_be_told(), reason="this system does not tell whose a connection is")
+tells_users = pytest.mark.skipif(not peers.can_identify(), reason="this system does not tell whose a connection is")
 
 
 def token_of(home: Path) -> str:
@@ -155,5 +155,5 @@ def test_the_start_says_how_to_open_it(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(tmp_path / "access-token") in logged and token_of(tmp_path) not in logged
     assert Access("open", tmp_path).announcement("x", is_seen=True) == ""
     for can in (True, False):
-        monkeypatch.setattr(peers, "can_be_told", lambda can=can: can)
+        monkeypatch.setattr(peers, "can_identify", lambda can=can: can)
         assert bool(Access("", tmp_path).announcement("x", is_seen=True)) is not can

@@ -98,7 +98,7 @@ def test_half_open_connections_do_not_keep_requests_out(served: Callable[..., Se
         assert received(long, until=b"gi") == b"gi"
 
 
-@pytest.mark.skipif(not peers.can_be_told(), reason="this system does not tell whose a connection is")
+@pytest.mark.skipif(not peers.can_identify(), reason="this system does not tell whose a connection is")
 @pytest.mark.parametrize("access", ["", "token", "open"])
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_each_kind_of_user_has_its_quota(

@@ -11,7 +11,7 @@ import pytest
 
 from engine.api import peers
 
-pytestmark = pytest.mark.skipif(not peers.can_be_told(), reason="this system does not tell whose a connection is")
+pytestmark = pytest.mark.skipif(not peers.can_identify(), reason="this system does not tell whose a connection is")
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 STRANGER = 12345
 # Connects as another user, then does what each line of its standard input says.

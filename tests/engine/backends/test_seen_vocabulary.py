@@ -35,7 +35,7 @@ def test_an_end_stays_one_when_its_bytes_come_later() -> None:
 
 def test_the_end_of_a_server_without_ids_has_one_number() -> None:
     vocabulary = SeenVocabulary.empty()
-    numbers = [vocabulary.number(b" a"), vocabulary.number(b"", told=b"\xef\xbf\xbd"), vocabulary.number_of_end()]
+    numbers = [vocabulary.number(b" a"), vocabulary.number(b"", name=b"\xef\xbf\xbd"), vocabulary.number_of_end()]
     assert numbers == [0, 1, 2] and vocabulary.number_of_end() == 2
     assert [vocabulary.is_end(token) for token in numbers] == [False, False, True]
 
@@ -46,7 +46,7 @@ def test_tokens_without_ids_have_the_same_numbers_together_as_one_by_one() -> No
     for _ in range(50):
         pieces = [draw.choice([b"", b"%d" % draw.randrange(40)]) for _ in range(draw.randrange(6))]
         assert together.numbers(pieces) == [single.number(piece) for piece in pieces]
-        assert together.number(b"", told=b"<end>") == single.number(b"", told=b"<end>")
+        assert together.number(b"", name=b"<end>") == single.number(b"", name=b"<end>")
     assert together.hash == single.hash and len(together) > 30
 
 

@@ -125,6 +125,6 @@ def test_nothing_goes_to_another_machine_unconfirmed_and_what_goes_is_counted(el
 def test_a_plan_that_sends_too_much_is_refused(elsewhere: list[Request], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"sends about [\d,]+ texts to 127.0.0.1; at most 5,000"):
         preview(replace(ONLY, workload={"num_texts": 1000}))
-    assert "not sent" not in remote.prompts_told(ONLY)
-    assert remote.prompts_told(ONLY).startswith("The texts are random sentences, and sentences that come with")
+    assert "not sent" not in remote.describe_prompts(ONLY)
+    assert remote.describe_prompts(ONLY).startswith("The texts are random sentences, and sentences that come with")
     assert elsewhere == []

@@ -52,7 +52,7 @@ def data_of(run: RunRecord, summary: Summary, now: int | None) -> dict[str, Any]
                 "label": one_line(cell.label or "the only configuration"),
                 "isNow": cell.number == now,
                 "median": _median(cell, metric.name, scale.factor),
-                "told": _told(cell, metric.name, metric.unit),
+                "told": _median_text(cell, metric.name, metric.unit),
                 "samples": [{"value": value, "kind": KINDS[kind]} for value, kind in pairs if math.isfinite(value)],
             }
         )
@@ -71,7 +71,7 @@ def _median(cell: CellSummary, metric: str, factor: float) -> float | None:
     return value * factor if math.isfinite(value) else None
 
 
-def _told(cell: CellSummary, metric: str, unit: str) -> str:
+def _median_text(cell: CellSummary, metric: str, unit: str) -> str:
     """Return the median in words, with the number of samples behind it."""
     if metric not in cell.metrics:
         return ""

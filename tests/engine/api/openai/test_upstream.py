@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.api.openai.generation import UNTOLD_MAX_TOKENS
+from engine.api.openai.generation import UNKNOWN_MAX_TOKENS
 from engine.backends.known import KnownEngine
 from engine.settings import Settings
 from engine.specs import UNKNOWN_CTX
@@ -84,7 +84,7 @@ def test_ids_and_chats_are_answered_where_the_context_is_of_unknown_size(home: P
         assert api.ask("/v1/completions", {"prompt": [5, 5, 5]}).json["choices"][0]["text"] == " a"
         answer = api.ask("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}]})
         assert answer.json["choices"][0]["message"]["content"] == " a"
-        assert asked == [16, UNTOLD_MAX_TOKENS]
+        assert asked == [16, UNKNOWN_MAX_TOKENS]
         assert api.ask("/tokenize", {"prompt": "a"}).json["max_model_len"] is None
 
 
