@@ -7,7 +7,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pages.parts import component, first_paint, front_end, palette, token_strip
+from pages.parts import chart_colours, component, first_paint, front_end, palette, token_strip
 
 TITLE = b"<title>Streamlit</title>"
 HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
@@ -18,7 +18,8 @@ FIRST = palette.COMPONENT, token_strip.COMPONENT
 def head() -> bytes:
     """Return what stands in place of the page's title."""
     modules = (*front_end.first_modules(), *component.modules(FIRST))
-    return HEAD + first_paint.modules_first(modules, front_end.imported_first()) + first_paint.HEAD
+    loaded = first_paint.modules_first(modules, front_end.imported_first())
+    return HEAD + loaded + chart_colours.head() + first_paint.HEAD
 
 
 class BaseAddress:

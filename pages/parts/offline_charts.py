@@ -7,6 +7,7 @@ import msgspec
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from pages.parts import chart_colours
 from pages.parts.benchmark.chart_pen import COLOURS, RAMP
 from pages.parts.offline_file import json_block, option
 
@@ -23,8 +24,8 @@ def chart(figure: go.Figure) -> str:
 def themes() -> str:
     """Return an element with each theme's replacement for every colour that charts are drawn with, for the scripts."""
     found: dict[str, Any] = {}
-    for theme in ("light", "dark"):
-        own = [*(option(theme, "chartCategoricalColors") or ()), *(option(theme, "chartSequentialColors") or ())]
+    for theme in chart_colours.THEMES:
+        own = chart_colours.of_theme(theme)
         found[theme] = {"colours": dict(zip([*COLOURS, *RAMP], own, strict=False)), "text": option(theme, "textColor")}
     return json_block(found, "themes")
 

@@ -22,6 +22,7 @@ from engine.history.downsampling import MOST_POINTS
 from engine.models import embedded_model
 from engine.runs import CellRecord, RunRecord
 from engine.samples import FLAGS, make_sample, no_samples
+from pages.parts import chart_colours
 from pages.parts.benchmark import answer_charts, charts, run_charts
 from pages.parts.benchmark.chart_pen import ACCENT, COLOURS, GREY, NUM_SHADES, RAMP, Pen, blank, ramp, strokes
 from tests.pages.bench_harness import make_run
@@ -261,6 +262,11 @@ def test_colours_are_those_that_the_browser_fills_in() -> None:
     assert ramp(1) == [ACCENT]
     assert len(set(ramp(5))) == 5
     assert ACCENT in plotly.io.templates["streamlit"].layout.colorway
+
+
+def test_a_colour_has_one_meaning_and_one_theme() -> None:
+    colours = [colour.upper() for theme in chart_colours.THEMES for colour in chart_colours.of_theme(theme)]
+    assert len(set(colours)) == len(colours) == 2 * len([*COLOURS, *RAMP])
 
 
 def test_more_lines_than_shades_have_other_marks() -> None:

@@ -1,7 +1,7 @@
 """Charts of a run, from its summary: the title is the finding, intervals are thin bars, samples dots, limits dashed.
 
 Colours come from Streamlit's own Plotly template, which the browser fills in from its theme as it first draws a chart;
-a switch of the theme then changes words and axes at once, lines and marks once the page is loaded again.
+`chart_colours` exchanges them when the theme changes.
 """
 
 import html
