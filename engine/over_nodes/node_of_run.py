@@ -47,5 +47,5 @@ def node_of(run: RunRecord, nodes: Sequence[NodeInfo]) -> Found:
     if not named:
         return Found(None, f"the cluster has no {run.origin} now")
     listed = ", ".join(f"{node.name} at {node.address}" for node in named)
-    reason = f"several nodes are or were named {name}, and which of them measured this run is not known; now there is"
-    return Found(None, f"{reason} {listed}")
+    reason = f"several nodes are or were named {name}, and which of them measured this run is not known"
+    return Found(None, f"{reason}; there {'is' if len(named) == 1 else 'are'} now {listed}")

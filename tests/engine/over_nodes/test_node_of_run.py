@@ -100,7 +100,10 @@ def test_what_a_person_is_told_names_the_nodes() -> None:
     run = measured(connected([first])[0], is_by_this_version=False)
     assert node_of(run, connected([first])).node
     assert node_of(run, connected([first, second])).reason == (
-        "several nodes are or were named b, and which of them measured this run is not known; now there is "
+        "several nodes are or were named b, and which of them measured this run is not known; there are now "
         "b (010000) at 10.0.0.1, b (020000) at 10.0.0.2"
     )
+    other = Machine("10.0.0.3", "b", UUID(int=3 << 120).hex)
+    alone = node_of(measured(connected([first, second])[0]), connected([other]))
+    assert alone.reason.endswith("is not known; there is now b at 10.0.0.3")
     assert node_of(run, connected([replace(first, name="c")])).reason == "the cluster has no node b now"
