@@ -187,7 +187,7 @@ def _labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def _shown(name: str, value: Any) -> str:
     if name == "instances":
         return counted(value, "instance") if value and value > 1 else ""
-    return str(value or "")
+    return str(value or "").replace("x", " × ", 1) if name == "layout" else str(value or "")
 
 
 def _samples(cells: Sequence[Sequence[_Timing]], started_at: float) -> Samples:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.bench.analysis.disturbance import basis
+from engine.bench.analysis.explanation import in_words
 from engine.bench.analysis.rounds import Rounds
 from engine.bench.analysis.summary import CellSummary, medians_of
 from engine.bench.planning.engines import is_external
@@ -79,7 +80,7 @@ def reference_rates() -> list[Rate]:
             best = max(own, key=lambda rate: rate.generation.per_s.value)
             found[found.index(best)] = replace(best, noted_ktokens_per_usd=noted.ktokens_per_usd)
         else:
-            (like,) = (rate for rate in own if rate.label == noted.as_layout)
+            (like,) = (rate for rate in own if rate.label == in_words({"layout": noted.as_layout}))
             found.append(_taken_over(like, noted.machine, noted.ktokens_per_usd))
     return found
 
@@ -233,7 +234,7 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary], here:
         return None
     model, quantisation = _model_of(run, cell.settings)
     return Rate(
-        label=cell.label if is_noted else " · ".join(filter(None, (run.name, cell.label))),
+        label=_noted_label(cell) if is_noted else " · ".join(filter(None, (run.name, cell.label))),
         machine=_machine_of(run),
         model=model or UNKNOWN_MODEL,
         quantisation=quantisation,
@@ -246,6 +247,14 @@ def _rate(run: RunRecord, cell: CellSummary, cells: Sequence[CellSummary], here:
         cell=cell.number,
         is_here=provenance == "measured here" and _machine_of(run) == here,
     )
+
+
+def _noted_label(cell: CellSummary) -> str:
+    """Return the label of a configuration of notes with its layout in words: 1 process with 8 threads."""
+    layout = cell.settings.get("layout")
+    words = in_words({"layout": layout})
+    parts = cell.label.split(" · ")
+    return " · ".join(words if words and part.replace(" × ", "x") == layout else part for part in parts)
 
 
 def _basis(run: RunRecord, cell: CellSummary) -> str:

@@ -1,6 +1,7 @@
 """The Cost page without a browser: the notes' example, what the address opens, prices, and real documents."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -104,6 +105,15 @@ def test_what_is_noted_and_what_is_assumed_is_said(manager: ScriptedManager) -> 
     assert plain("c7i.4xlarge") in noted and plain("prices (note A, 2024)") in noted
     assert plain("c7i.xlarge (as c7i.4xlarge") in assumed and plain("1.5 tokens per word") in assumed
     assert not [line for line in lines if line.startswith("**Measured here:**")]
+
+
+def test_layouts_of_the_notes_are_told_in_words(manager: ScriptedManager) -> None:
+    at = page()
+    shown = table(at).set_index("machine")["configuration"]
+    assert shown["c7i.2xlarge"] == "as c7i.4xlarge, 1 process with 8 threads"
+    assert shown["c7i.4xlarge"] == "2 processes with 8 threads each"
+    charts = [json.dumps(json.loads(chart.proto.spec), ensure_ascii=False) for chart in at.get("plotly_chart")]
+    assert re.findall(r"\d+ ?[x×] ?\d+", " ".join([sentence(at), captions(at), *shown, *charts])) == []
 
 
 def test_a_deadline_and_a_budget_choose(manager: ScriptedManager) -> None:

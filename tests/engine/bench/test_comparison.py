@@ -225,7 +225,7 @@ def test_the_reference_machines_stand_beside_this_one() -> None:
     assert all(set(entry.cell.metrics) == {NOTED_METRIC} for entry in found.entries if entry.is_noted)
     assert {entry.marks for entry in found.entries} == {(), ("reference",)}
     assert "machine" in found.differing
-    assert found.sentence.endswith("c7i.4xlarge · 2x8 (Mistral-7B-Instruct-v0.2): 18.7 tok/s.")
+    assert found.sentence.endswith("c7i.4xlarge · 2 × 8 (Mistral-7B-Instruct-v0.2): 18.7 tok/s.")
 
 
 def test_the_metric_that_decides_is_one_that_all_have() -> None:

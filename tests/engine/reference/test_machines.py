@@ -70,10 +70,10 @@ def test_samples_have_the_end_to_end_speed_alone() -> None:
 
 def test_cells_are_configurations_by_the_names_of_the_axes() -> None:
     run = by_name("c7i.4xlarge")
-    assert [cell.label for cell in run.cells] == ["1x4", "1x8", "1x16", "2x8", "4x4"]
+    assert [cell.label for cell in run.cells] == ["1 × 4", "1 × 8", "1 × 16", "2 × 8", "4 × 4"]
     assert run.cells[3].settings["quantisation"] == "Q4_K_M"
     assert run.cells[3].facts == {"noted_per_s": 18.67, "noted_memory_gb": 2.7, "num_tokens": 840}
-    assert rate_of(run, "2x8") == 840 / 45
+    assert rate_of(run, "2 × 8") == 840 / 45
     twice = next(cell for cell in by_name("g4dn.xlarge").cells if "defaults" in cell.label)
     own = by_name("g4dn.xlarge").samples
     assert own[own["cell"] == twice.number]["end_to_end_per_s"].tolist() == [316 / 97, 452 / 138]
@@ -81,7 +81,7 @@ def test_cells_are_configurations_by_the_names_of_the_axes() -> None:
 
 def test_a_run_says_what_was_noted_and_gives_no_verdict() -> None:
     assert by_name("c7i.4xlarge").outcome == {
-        "sentence": "As noted, 2x8 is the fastest of 5: 18.7 tok/s end to end.",
+        "sentence": "As noted, 2 × 8 is the fastest of 5: 18.7 tok/s end to end.",
         "winner": None,
     }
     alone = noted_run(read_lines("4 tok/s"), machine="laptop")
@@ -106,8 +106,8 @@ def test_lines_become_a_run_that_the_history_keeps_once(tmp_path: Path) -> None:
     lines = read_lines("235 tokens in 80s = 2.93 tokens/s (4 threads)\n397 tokens in 56 s, 2x8, 1.7 GB RAM")
     run = noted_run(lines, machine="laptop", model="Mistral-7B-Instruct-v0.2")
     assert run.origin == NOTED_BY_HAND
-    assert [cell.label for cell in run.cells] == ["1x4", "2x8"]
-    assert rate_of(run, "1x4") == 235 / 80
+    assert [cell.label for cell in run.cells] == ["1 × 4", "2 × 8"]
+    assert rate_of(run, "1 × 4") == 235 / 80
     assert run.cells[1].facts["noted_memory_gb"] == 1.7
     assert np.isnan(run.samples["pss_bytes"]).all()
     assert noted_run(lines, machine="laptop", model="Mistral-7B-Instruct-v0.2").id == run.id

@@ -82,7 +82,7 @@ def test_with_prefill_apart_the_notes_have_bounds_alone() -> None:
 def test_what_is_assumed_of_another_machine_says_so() -> None:
     (xlarge,) = (rate for rate in reference_rates() if rate.machine == "c7i.xlarge")
     assert xlarge.generation.provenance == "assumed"
-    assert xlarge.generation.remark == "as c7i.4xlarge, 1x4"
+    assert xlarge.generation.remark == "as c7i.4xlarge, 1 process with 4 threads"
     assert xlarge.run_id == ""
     assert xlarge.embedding is None
     home = [rate for rate in reference_rates() if rate.machine == "home, 60 GB"]
