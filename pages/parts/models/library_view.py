@@ -12,7 +12,7 @@ from engine.machine.memory import available_memory
 from engine.models import BrokenFile, LibraryEntry, find_places
 from engine.models.details import readable
 from engine.models.uploaded import MOST_BYTES
-from engine.units import NOT_MEASURED, counted
+from engine.units import NOT_MEASURED, counted, parameters
 from engine.workbench import Workbench
 from engine.workbench.model_library import LibraryModel, look_at
 from pages.parts import address, number_columns
@@ -85,11 +85,14 @@ def _table(models: Sequence[LibraryModel]) -> None:
             on_click=_open,
             args=([model.file.path for model in models],),
         ),
-        PARAMETERS: st.column_config.NumberColumn(format="compact"),
         **{name: st.column_config.NumberColumn(format="localized") for name in ("trained context", "vocabulary")},
     }
+    in_words = table.style.format(na_rep=NOT_MEASURED).format(
+        parameters, subset=table.columns.intersection([PARAMETERS])
+    )
     st.dataframe(
-        table, hide_index=True, key=ROWS, placeholder=NOT_MEASURED, column_config=config, alt="Model files found here",
+        in_words, hide_index=True, key=ROWS, placeholder=NOT_MEASURED, column_config=config,
+        alt="Model files found here",
     )  # fmt: skip
 
 
