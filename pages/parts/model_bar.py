@@ -1,6 +1,5 @@
 """Model bar below the navigation: the loaded model, a picker that estimates memory before loading, the machine."""
 
-import math
 from pathlib import Path
 
 import streamlit as st
@@ -18,7 +17,7 @@ from engine.specs import DTYPES, DType, PoolSpec
 from engine.units import counted, parameters, quantity
 from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
-from pages.parts import cluster_choice, engine_choice
+from pages.parts import cluster_choice, engine_choice, number_columns
 from pages.parts.benchmark.limits_view import machine_limits
 from pages.parts.labels import distinct, error_text
 from pages.parts.models import place
@@ -40,6 +39,7 @@ FIELDS = {
     "n_gpu_layers": "GPU layers",
 }
 ADAPTIVE = "adaptive, the fastest number at the moment, up to all cores"
+MEMORY = {"memory (PSS)": "pss_bytes", "private memory": "private_bytes"}
 LAYOUTS = {None: "automatic", False: "repacked", True: "as in the file"}
 DEMONSTRATION = "A demonstration model trained on old public-domain tales: its English sentences make little sense."
 
@@ -372,15 +372,17 @@ def _machine(bench: Workbench, engine: Engine, file: ModelFile) -> None:
         figures = {int(one["pid"]): one for one in engine.measure(MEASURED_WITHIN_S)}
     except EngineError as error:  # such as a worker in a long computation, the very case this dialog is opened for
         notice(error)
+    workers = engine.workers()
+    read = {name: [figures.get(worker.pid, {}).get(of) for worker in workers] for name, of in MEMORY.items()}
+    memory = number_columns.alike("B", read)
     rows = [
-        {
-            **_row(worker),
-            "memory (PSS)": _measured(figures.get(worker.pid, {}).get("pss_bytes")),
-            "private memory": _measured(figures.get(worker.pid, {}).get("private_bytes")),
-        }
-        for worker in engine.workers()
+        {**_row(worker), **{name: values[place] for name, values in memory.items()}}
+        for place, worker in enumerate(workers)
     ]
-    st.dataframe(rows, hide_index=True)
+    st.dataframe(
+        rows, hide_index=True, placeholder="not measured", column_config=number_columns.formats(memory, {}),
+        alt="Worker processes",
+    )  # fmt: skip
 
 
 def phase_text(worker: WorkerInfo) -> str:
@@ -388,7 +390,3 @@ def phase_text(worker: WorkerInfo) -> str:
     if worker.phase == "idle" or worker.phase_s < 1:
         return worker.phase
     return f"{worker.phase} for {quantity(worker.phase_s, 's')}"
-
-
-def _measured(num_bytes: float | None) -> str:
-    return "not measured" if num_bytes is None or math.isnan(num_bytes) else size(num_bytes)

@@ -134,4 +134,4 @@ def test_the_rates_of_the_notes_are_those_that_ship(manager: ScriptedManager, ru
     manager.runs[run.id] = run
     at = page(run=run.id)
     (table,) = [frame.value for frame in at.dataframe if "sentences/s" in frame.value.columns]
-    assert list(table["sentences/s"]) == ["4.75", "1.67", "2.05"]
+    assert list(table["sentences/s"]) == [4.75, 1.67, 2.05]

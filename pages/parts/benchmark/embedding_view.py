@@ -14,8 +14,11 @@ from engine.bench.analysis.wording import cosine
 from engine.reference import EmbeddingTiming, embedding_timings
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME
-from engine.units import digits, quantity
+from engine.units import NOT_MEASURED, quantity
+from pages.parts import number_columns
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, Pen, blank
+
+RATE = "sentences/s"
 
 
 def has_agreement(summary: Summary) -> bool:
@@ -55,18 +58,20 @@ def notes() -> None:
     st.subheader("From the notes", anchor=False)
     st.caption("Sentences per second on other machines. Their length is unknown: compare orders of magnitude only.")
     rows = [_row(timing) for timing in embedding_timings()]
-    st.dataframe(rows, hide_index=True, key="run_embedding_notes", alt="Embedding rates of the notes")
+    rate = {RATE: [timing.sentences_per_s for timing in embedding_timings()]}
+    st.dataframe(
+        rows, hide_index=True, key="run_embedding_notes", placeholder=NOT_MEASURED,
+        column_config=number_columns.formats(rate, {}), alt="Embedding rates of the notes",
+    )  # fmt: skip
 
 
-def _row(timing: EmbeddingTiming) -> dict[str, str]:
-    processes = "" if timing.processes is None else f"{timing.processes:,}"
-    cores = "" if timing.cores_each is None else f"{timing.cores_each:,}"
+def _row(timing: EmbeddingTiming) -> dict[str, str | float | None]:
     return {
         "machine": timing.machine,
         "model": timing.model,
         "engine": timing.engine,
-        "processes": processes,
-        "cores each": cores,
-        "sentences/s": digits(timing.sentences_per_s),
+        "processes": timing.processes,
+        "cores each": timing.cores_each,
+        RATE: timing.sentences_per_s,
         "noted": ", ".join((timing.noted, timing.source)),
     }

@@ -5,18 +5,23 @@ from collections.abc import Callable
 from typing import Any
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from engine.bench.planning.plan import Plan, PlannedCell
+from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Offer, Preview, share_of
 from engine.errors import EngineError
-from engine.units import counted, duration, quantity
+from engine.units import NOT_MEASURED, counted, duration, quantity
 from engine.workbench import Workbench
+from pages.parts import number_columns
 from pages.parts.benchmark import on_nodes, run_state, workload_editor
 from pages.parts.benchmark.axis_rows import Unreadable
 from pages.parts.labels import calm_sign
 from pages.parts.plain import plain
 
 QUIETNESS_S = 3.0
+HOUR_S = 3600
+FIGURE_WIDTH, GAP = 140, 16
+HELPS = {"memory": "Estimate: weights, caches, buffers and processes", "time": "Estimate: loading and all rounds"}
 MARKED = "A value below is not valid; its row says what is allowed."
 
 
@@ -81,17 +86,31 @@ def _quietness(bench: Workbench) -> None:
 def _figures(plan: Plan, preview: Preview) -> None:
     num_able = len(preview.cells) - len(preview.refused)
     memory = max((preview.memory_by_cell.get(cell.number, 0) for cell in preview.cells if not cell.refusal), default=0)
-    with st.grid(4, min_column_width=140, gap="small"):
+    times, needs = _pairs()
+    with times:
         st.metric("Time", f"≈ {duration(preview.seconds)}", help="An estimate, refined during the run")
         st.metric(
             "Samples", f"{preview.num_samples:,}",
             help=f"{counted(num_able, 'configuration')} × {counted(plan.rounds, 'round')}, plus the repeated control",
         )  # fmt: skip
-        st.metric("Memory", quantity(memory, "B") if memory else "–", help="Needed by the largest configuration")
+    with needs:
+        st.metric(
+            "Memory", quantity(memory, "B") if memory else NOT_MEASURED, help="Needed by the largest configuration"
+        )
         st.metric(
             "Smallest difference", _least(preview.smallest_ratio),
             help="The smallest difference that four in five such runs would detect at this machine's usual noise",
         )  # fmt: skip
+
+
+def _pairs() -> tuple[DeltaGenerator, DeltaGenerator]:
+    """Return two grids for two figures each, which stand beside each other, or in a narrow window one below the other.
+
+    One grid of four figures would break into three and one.
+    """
+    both = st.grid(2, min_column_width=2 * FIGURE_WIDTH + GAP, gap="small")
+    first, second = (both.cell().grid(2, min_column_width=FIGURE_WIDTH, gap="small") for _ in range(2))
+    return first, second
 
 
 def _least(ratio: float) -> str:
@@ -100,22 +119,21 @@ def _least(ratio: float) -> str:
 
 def cells(preview: Preview) -> None:
     """Draw one line per configuration, with the reason for a refusal, or a note on what is unusual but allowed."""
-    has_remarks = any(cell.refusal or cell.notes for cell in preview.cells)
-    rows = [_row(cell, preview, has_remarks) for cell in preview.cells]
-    config = {
-        "memory": st.column_config.TextColumn(help="Estimate: weights, caches, buffers and processes"),
-        "time": st.column_config.TextColumn(help="Estimate: loading and all rounds"),
-        "remark": st.column_config.TextColumn(width="large"),
-    }
-    st.dataframe(rows, hide_index=True, column_config=config, alt="Configurations of the plan")
+    table = frame(preview)
+    config = number_columns.formats(table, HELPS) | {"remark": st.column_config.TextColumn(width="large")}
+    st.dataframe(
+        table, hide_index=True, column_config=config, placeholder=NOT_MEASURED, alt="Configurations of the plan"
+    )
 
 
-def _row(cell: PlannedCell, preview: Preview, has_remarks: bool) -> dict[str, Any]:
-    memory = preview.memory_by_cell.get(cell.number)
-    seconds = preview.seconds_by_cell.get(cell.number)
-    row = {
-        "configuration": cell.label,
-        "memory": "–" if memory is None else quantity(memory, "B"),
-        "time": "refused" if cell.refusal else "–" if seconds is None else duration(seconds),
+def frame(preview: Preview) -> dict[str, list[Any]]:
+    """Return the columns of the table; a configuration that is refused has no time."""
+    planned, memory, seconds = preview.cells, preview.memory_by_cell, preview.seconds_by_cell
+    hours = [None if cell.refusal else seconds.get(cell.number, math.nan) / HOUR_S for cell in planned]
+    remarks = [cell.refusal or "; ".join(cell.notes) for cell in planned]
+    return {
+        "configuration": [cell.label for cell in planned],
+        **number_columns.scaled("memory", "B", [memory.get(cell.number) for cell in planned]),
+        **number_columns.scaled("time", "h", hours),
+        **({"remark": remarks} if any(remarks) else {}),
     }
-    return {**row, "remark": cell.refusal or "; ".join(cell.notes)} if has_remarks else row

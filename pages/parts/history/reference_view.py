@@ -8,6 +8,7 @@ import streamlit as st
 from engine.history import History
 from engine.reference import TABLES, table
 from engine.runs import machine_label
+from engine.units import NOT_MEASURED
 from pages.parts.history import machine_ranking, noted, tables
 from pages.parts.history.machine_ranking import MEASURED, METRIC, Point
 from pages.parts.history.tables import Column
@@ -45,7 +46,21 @@ def show(history: History) -> None:
             "Table", TABLES, key="history_shipped", format_func=lambda each: NAMES.get(each, each), width=280,
             label_visibility="collapsed",
         )  # fmt: skip
-        st.dataframe(table(name), hide_index=True, alt=NAMES.get(name, name))
+        st.dataframe(bundled(name), hide_index=True, placeholder=NOT_MEASURED, alt=NAMES.get(name, name))
+
+
+def bundled(name: str) -> dict[str, list[str] | list[float | None]]:
+    """Return the columns of a bundled table; those of figures as numbers, which are sorted as such."""
+    rows = table(name)
+    return {head: _figures([row[head] for row in rows]) for head in rows[0]}
+
+
+def _figures(fields: list[str]) -> list[str] | list[float | None]:
+    """Return the fields as numbers, None for an empty one; unchanged if any is something else."""
+    try:
+        return [float(field) if field else None for field in fields]
+    except ValueError:
+        return fields
 
 
 def _machines(found: Sequence[Point]) -> None:

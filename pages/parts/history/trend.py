@@ -11,10 +11,10 @@ from engine.history import History
 from engine.history.reports import Block
 from engine.runs import RunRecord
 from engine.samples import METRICS_BY_NAME, main_metrics
-from engine.units import between, quantity
+from engine.stats import Interval
 from engine.workbench import Workbench
 from pages.parts import address
-from pages.parts.benchmark import charts
+from pages.parts.benchmark import charts, verdict_columns
 from pages.parts.history import reports_view, selection, tables, trend_chart, view
 from pages.parts.labels import distinct
 from pages.parts.notice import notice
@@ -86,22 +86,22 @@ def _controls(run: RunRecord | None, cell: int, metric: str) -> None:
 
 def _points(history: History, found: Trend, metric: str) -> None:
     """Draw the runs of the chart as a table whose names open them; a selected one can be given a note."""
-    unit = METRICS_BY_NAME[metric].unit
     newest_first = found.points[::-1]
-    rows = [
-        {
-            "when": local_time(point.created_at),
-            "run": point.name or tables.EMPTY,
-            METRICS_BY_NAME[metric].label: quantity(point.value, unit),
-            "95 %": between(point.low, point.high, unit, point.value),
-            "rounds": len(point.by_round),
-            "note": point.note,
-            "versions": ", ".join(f"{name} {version}" for name, version in point.versions.items()),
-        }
-        for point in newest_first
-    ]
+    table = {
+        "when": [local_time(point.created_at) for point in newest_first],
+        "run": [point.name or tables.EMPTY for point in newest_first],
+        **verdict_columns.measured(
+            METRICS_BY_NAME[metric],
+            [Interval(point.value, point.low, point.high, len(point.by_round)) for point in newest_first],
+        ),
+        "rounds": [len(point.by_round) for point in newest_first],
+        "note": [point.note for point in newest_first],
+        "versions": [
+            ", ".join(f"{name} {version}" for name, version in point.versions.items()) for point in newest_first
+        ],
+    }
     key = "history_trend_runs"
-    chosen = tables.draw(pd.DataFrame(rows), {}, key, "Runs of this configuration", is_single=True, link="run")
+    chosen = tables.draw(pd.DataFrame(table), {}, key, "Runs of this configuration", is_single=True, link="run")
     opened = tables.opened(key)
     for row in chosen:
         with st.container(horizontal=True, gap="small"):
