@@ -161,7 +161,7 @@ class NodeBench:
         run, name = run_from_bytes(content, f"The run of node {self.node.name}"), self.node.name[:NAME_CHARACTERS]
         facts = {key: value for key, value in run.machine.items() if key not in ("hash", "name", IDENTITY)}
         named = {**facts, "name": ": ".join(part for part in (name, str(facts.get("cpu", ""))) if part)}
-        is_here = self.node.address in _own_addresses()
+        there = {} if self.node.address in _own_addresses() else {"address": self.node.address}
         return replace(
             run,
             id=self._id,
@@ -169,7 +169,7 @@ class NodeBench:
             name=self._plan.name,
             question=self._plan.question,
             plan=self._plan.to_dict(),
-            machine={**named, "hash": fingerprint_hash(facts if is_here else named), IDENTITY: identity(self.node)},
+            machine={**named, "hash": fingerprint_hash(facts | there), IDENTITY: identity(self.node)},
             cells=tuple(self._with_path_here(cell) for cell in run.cells),
             origin=f"{NODE}{name}",
         )

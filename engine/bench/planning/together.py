@@ -37,16 +37,20 @@ class Together:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """The nodes as the machine of a run, with the hash of its facts."""
+        """The nodes as the machine of a run, with the hash of its facts; what a connection calls them is none."""
         each = {node.address: node.memory_bytes for node in self.nodes}
         facts = {
-            "name": f"{self.origin}: {', '.join(node.name for node in self.nodes)}"[:200],
             "threads": sum(node.cores for node in self.nodes),
             "memory_bytes": sum(each.values()),
             "llama": dict(self.nodes[0].llama),
-            "nodes": {node.name: f"{counted(node.cores, 'core')}, {node.cpu}" for node in self.nodes},
         }
-        return {**facts, "hash": fingerprint_hash(facts)}
+        places = sorted((node.address, node.cores, node.cpu) for node in self.nodes)
+        return {
+            **facts,
+            "name": f"{self.origin}: {', '.join(node.name for node in self.nodes)}"[:200],
+            "nodes": {node.name: f"{counted(node.cores, 'core')}, {node.cpu}" for node in self.nodes},
+            "hash": fingerprint_hash({**facts, "places": places}),
+        }
 
     def plan_of(self, plan: Plan) -> Plan:
         """Return a plan for one worker on each node with all its cores, and for more users in the same proportion; one

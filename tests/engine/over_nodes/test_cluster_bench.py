@@ -10,10 +10,12 @@ import psutil
 import pytest
 
 from engine import __main__ as shell
+from engine.bench.analysis.entries import marks_of
+from engine.bench.analysis.entries import offer as offered
 from engine.bench.planning.plan import Plan
 from engine.cluster import node_files
 from engine.errors import ConfigError, EngineError, HistoryError, WorkerDied
-from engine.history import History, run_bytes
+from engine.history import History, run_bytes, run_from_bytes
 from engine.history.filters import Filter
 from engine.machine.cores import allowed_cores
 from engine.machine.fingerprint import fingerprint_hash
@@ -21,6 +23,7 @@ from engine.over_nodes import cluster_bench, node_bench
 from engine.over_nodes import messages as m
 from engine.over_nodes.cluster_bench import ClusterBench, name_on
 from engine.over_nodes.node_bench import NodeBench
+from engine.over_nodes.node_of_run import node_of
 from engine.runs import RunRecord
 from engine.settings import Settings
 from engine.workbench.nodes_bench_manager import plan_of
@@ -201,6 +204,37 @@ def test_a_run_keeps_what_tells_its_node_from_others_whatever_its_name_is(
         ("Mine on a", "node a", "Mine"),
         ("Mine on a (id-a)", "node a (id-a)", "Mine"),
     ]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "203.0.113.9"])
+def test_a_machine_is_the_same_whatever_connections_call_its_node(
+    cluster: ClusterHere, story_model: Path, address: str
+) -> None:
+    node, sent = cluster.nodes[0], make_run(machine={"cpu": "a processor", "allowed_cores": [0]})
+
+    def run() -> RunRecord:
+        return NodeBench(node, planned(story_model), {}, lambda _run: None)._own(run_bytes(sent))
+
+    runs = []
+    node.address = address
+    for node.name, node.given_name, node.id in (("a", "a", "0" * 8), ("a (111111)", "a", "1" * 8), ("b", "b", "2" * 8)):
+        runs.append(run())
+    assert len({one.machine["hash"] for one in runs}) == 1
+    assert [one.machine["name"] for one in runs] == ["a: a processor", "a (111111): a processor", "b: a processor"]
+    node.address = "203.0.113.10"  # another machine, of the same kind and the same name
+    assert run().machine["hash"] != runs[0].machine["hash"]
+
+
+def test_a_run_of_an_earlier_version_is_read_and_compared(cluster: ClusterHere, story_model: Path) -> None:
+    node, facts = cluster.nodes[0], {"cpu": "a processor", "threads": 2}
+    node.address = "203.0.113.9"
+    now = NodeBench(node, planned(story_model), {}, lambda _run: None)._own(run_bytes(make_run(machine=facts)))
+    named = {**facts, "name": "a: a processor"}
+    older = make_run(origin="node a", machine={**named, "hash": fingerprint_hash(named)})
+    assert node_of(older, [node.info()]).node == node.info()
+    assert run_from_bytes(run_bytes(older), "the run").machine == older.machine
+    first, second = (next(iter(offered([run]).entries.values())) for run in (older, now))
+    assert marks_of(second, first) == ()
 
 
 def test_names_that_are_too_long_for_a_plan_are_shortened(story_model: Path) -> None:

@@ -46,6 +46,18 @@ def test_each_node_has_a_worker_and_there_are_as_many_times_more_users() -> None
     assert together.machine["hash"] != nodes(node("a", 4)).machine["hash"]
 
 
+def test_nodes_are_the_same_machine_whatever_a_connection_calls_them() -> None:
+    def hash_of(*names: str, last: str = "10.0.0.3") -> str:
+        given = zip(names, (4, 2, 2), ("10.0.0.1", "10.0.0.2", last), strict=True)
+        return str(nodes(*(node(*one) for one in given)).machine["hash"])
+
+    first = hash_of("a", "b", "c")
+    assert hash_of("a (111111)", "x", "c") == first
+    assert hash_of("a", "b", "c", last="10.0.0.4") != first
+    both = node("b", 2, "10.0.0.2"), node("c", 2, "10.0.0.3")
+    assert nodes(*both).machine["hash"] == nodes(*reversed(both)).machine["hash"]
+
+
 def test_a_plan_that_was_made_for_nodes_is_made_for_others_in_proportion() -> None:
     both, four = nodes(node("a"), node("b")), nodes(*map(node, "abcd"))
     once = both.plan_of(users_plan())
