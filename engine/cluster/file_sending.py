@@ -29,7 +29,7 @@ _MOST_IDLE = 5
 
 class FilesOfNode(Protocol):
     """The calls of `NodeFiles` on a node of this name; `call` returns at once, and the future raises an EngineError
-    once the node is lost."""
+    once the node is lost, or some minutes without an answer."""
 
     @property
     def name(self) -> str: ...

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,6 +27,18 @@ _HELLO_S = 60.0
 _START_S = 60.0
 """Longer than LOST_S, so that a worker that does not come is known from a node that is lost."""
 ANSWER_S = 60.0
+"""Time for the answer to a question, and for each one before it: an agent answers one after the other."""
+
+
+@dataclass
+class _Question:
+    """A question that an agent has to answer by a value of this type within `within_s` seconds, of which `waited_s`
+    have passed."""
+
+    future: Future[Any]
+    answers: Any
+    within_s: float
+    waited_s: float = 0.0
 
 
 class RemoteNode:
@@ -51,7 +64,7 @@ class RemoteNode:
         self._lock = threading.Lock()
         self._workers: dict[int, RemoteWorker] = {}
         self._endings: dict[int, str] = {}
-        self._asked: dict[int, tuple[Future[Any], Any]] = {}
+        self._asked: dict[int, _Question] = {}
         self._numbers = itertools.count(1)
         self.silent_s, self.loss = 0.0, ""
         self.hello = self._greet()
@@ -115,25 +128,21 @@ class RemoteNode:
 
         Raises WorkerDied if the node is lost or does not answer in time, or the error that it reports.
         """
-        try:
-            return self._asking(what, values, Any).result(ANSWER_S)
-        except FutureTimeout:
-            raise WorkerDied(
-                f"node {self.name} did not answer within {ANSWER_S:g} s: its disk or network hangs"
-            ) from None
+        return self._asking(what, values, Any).result()
 
     def call(self, method: str, *arguments: Any) -> "Future[Have]":
         """As engine.cluster.file_sending.FilesOfNode."""
         return self._asking(method, arguments, Have | None)
 
     def _asking(self, what: str, values: Sequence[Any], answers: Any) -> "Future[Any]":
-        """Ask, and return the future answer, of this type."""
+        """Ask, and return the future answer, of this type: that of the agent, or an error once the node is lost or the
+        time for it is over."""
         number, future = next(self._numbers), Future[Any]()
         with self._lock:
             if self.loss:
                 future.set_exception(WorkerDied(f"node {self.name}: {self.loss}"))
                 return future
-            self._asked[number] = (future, answers)
+            self._asked[number] = _Question(future, answers, ANSWER_S * (1 + len(self._asked)))
         self.tell(c.Ask(number, what, list(values)))
         return future
 
@@ -150,13 +159,25 @@ class RemoteNode:
         self._outgoing.send(message)
 
     def tick(self, elapsed_s: float) -> None:
-        """Count `elapsed_s` more seconds without a message, tell the agent that this program runs, and give the node up
-        after LOST_S."""
+        """Count `elapsed_s` more seconds without a message or an answer, and tell the agent that this program runs. The
+        node is given up after LOST_S, a question once its time is over."""
         self.silent_s += elapsed_s
         if self.silent_s > c.LOST_S:
             self.lose(f"it was silent for {c.LOST_S:g} s")
         else:
             self.tell(c.StillHere())
+            self._give_up_questions(elapsed_s)
+
+    def _give_up_questions(self, elapsed_s: float) -> None:
+        with self._lock:
+            for question in self._asked.values():
+                question.waited_s += elapsed_s
+            late = {number: one for number, one in self._asked.items() if one.waited_s >= one.within_s}
+            for number in late:
+                del self._asked[number]
+        for question in late.values():
+            told = f"node {self.name} has not answered for {question.waited_s:.0f} s"
+            _resolve(question.future, WorkerDied(f"{told}: see whether its disk hangs, and try again"))
 
     def lose(self, reason: str) -> None:
         """End the connection: every worker counts as lost with its node, every question as unanswered."""
@@ -167,8 +188,8 @@ class RemoteNode:
             workers, asked = list(self._workers.values()), list(self._asked.values())
         self._outgoing.close()
         self._hang_up()
-        for future, _answers in asked:
-            _resolve(future, WorkerDied(f"node {self.name}: {reason}"))
+        for question in asked:
+            _resolve(question.future, WorkerDied(f"node {self.name}: {reason}"))
         self._on_lost(self)
         for worker in workers:
             worker.lost(reason)
@@ -211,7 +232,7 @@ class RemoteNode:
                 with self._lock:
                     asked = self._asked.pop(message.number, None)
                 if asked is not None:
-                    _resolve(asked[0], _answer(message, asked[1]))
+                    _resolve(asked.future, _answer(message, asked.answers))
 
 
 def _answer(message: c.Answer, answers: Any) -> Any:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.cluster import file_sending
+from engine.cluster import file_sending, remote_node
 from engine.cluster import messages as c
 from engine.cluster.file_sending import send_model
 from engine.cluster.listener import Listener
 from engine.cluster.model_files import Have, ModelOffer, State, model_offer
 from engine.cluster.remote_node import RemoteNode
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, WorkerDied
 from engine.models import read_model
 from tests.engine.cluster.nodes import lost
 from tests.waiting import until
@@ -29,6 +29,9 @@ answers = st.builds(
     Have, st.sampled_from(get_args(State)), share=st.floats(), path=st.text(), index=numbers, offset=numbers
 )
 HELLO = c.Hello(c.PROTOCOL, {}, 1, "a processor", 2, 1 << 30, 1 << 29, {})
+TICK_S = 1.0
+events = st.lists(st.just("asks") | st.just("waits") | st.integers(0, 5), max_size=20)
+"""What happens to a node: it is asked, time passes, it answers a question that was asked or none."""
 NESTED = b"\x93\xa6Answer\x01" + b"\x91" * 100_000
 """An Answer whose value is deeper than a decoder goes."""
 
@@ -97,6 +100,43 @@ def test_an_agent_that_sends_what_is_no_message_ends_its_node(content: bytes) ->
         far.sendall(framed(content))
         until(lambda: node.is_lost, "it is still used")
         assert node.loss.startswith("its agent sent what is no message")
+
+
+@settings(deadline=None)
+@given(happened=events)
+def test_every_question_ends_by_its_answer_or_its_deadline_and_is_kept_no_longer(happened: list[str | int]) -> None:
+    asked: list[Future[Have]] = []
+    with pytest.MonkeyPatch.context() as patch, greeted(msgspec.msgpack.encode(HELLO)) as (node, _far):
+        patch.setattr(remote_node, "ANSWER_S", 3 * TICK_S)
+        answered = set[int]()
+        for event in (*happened, *["waits"] * (3 * (len(happened) + 1))):
+            match event:
+                case "asks":
+                    asked.append(node.call("offer"))
+                case "waits":
+                    node.silent_s = 0.0  # its agent reports
+                    node.tick(TICK_S)
+                case int() as number:
+                    is_awaited = number < len(asked) and not asked[number].done()
+                    node._handle(c.Answer(number + 1, None))
+                    answered |= {number} if is_awaited else set()
+            assert len(node._asked) == sum(not future.done() for future in asked)
+        assert not node._asked and not node.is_lost
+        for number, future in enumerate(asked):
+            error = future.exception(0)
+            assert (error is None) == (number in answered)
+            assert error is None or (isinstance(error, WorkerDied) and "node b has not answered" in str(error))
+
+
+def test_each_of_several_questions_has_the_time_of_those_before_it() -> None:
+    with greeted(msgspec.msgpack.encode(HELLO)) as (node, _far):
+        first, second = node.call("block"), node.call("block")
+        for is_second_over in (False, True):
+            node.silent_s = -remote_node.ANSWER_S  # its agent reports
+            node.tick(remote_node.ANSWER_S)
+            assert first.done() and second.done() == is_second_over and not node.is_lost
+        with pytest.raises(WorkerDied, match="node b has not answered for 120 s"):
+            second.result(0)
 
 
 @pytest.mark.parametrize("cores", [None, 0, -1])
