@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from engine.cluster import messages as c
 from engine.cluster.listener import Listener, check_exposed
@@ -70,6 +70,7 @@ class Cluster:
         self._making = threading.Lock()
         self._process = OwnerProcess()
         self._ray: Program | None = None
+        self._joined_by: Program | None = None
         self._listener: Listener | None = None
         on_opening(self.close)
         with opening(self):
@@ -173,6 +174,7 @@ class Cluster:
             raise
         if joined == "auto":
             self._joined = listing.address
+        self._joined_by = ray
         return listing
 
     def _reachable(self) -> str:
@@ -282,26 +284,35 @@ class Cluster:
             node.lose("the cluster was closed")
 
     def _dialled(self, found: c.Found) -> RemoteNode:
-        listener, ray = self._listener, self._ray
-        assert listener is not None and ray is not None
+        listener = self._listener
+        assert listener is not None
         token, dialled = listener.expect()
-        self._ended.pop(found.id, None)
         try:
-            ray.ask(c.StartAgent(found.id, listener.host, listener.port, token), _ASK_S)
-            end = self._awaited(found, dialled)
+            end = self._awaited(c.StartAgent(found.id, listener.host, listener.port, token), dialled)
             return RemoteNode(found, self._names[found.id], end, listener, self._on_lost)
         finally:
             listener.forget(token)
 
-    def _awaited(self, found: c.Found, dialled: "Future[socket.socket]") -> socket.socket:
-        """Wait for the connection of a node's agent. Raises WorkerDied if none comes, PoolClosed after close()."""
+    def _awaited(self, order: c.StartAgent, dialled: "Future[socket.socket]") -> socket.socket:
+        """Start an agent and wait for its connection. Raises WorkerDied if none comes, PoolClosed after close().
+
+        Where the program that started it was replaced, nobody is told of its end any more, and it may not even run: the
+        next program starts another one, and the first of them that dials in is used.
+        """
         end = time.monotonic() + _AGENT_S
+        started_by: Program | None = None
         while time.monotonic() < end:
+            ray = self._joined_by
+            if ray is not None and ray is not started_by:
+                started_by = ray
+                self._ended.pop(order.node, None)
+                with suppress(WorkerDied):  # as the program that is asked, which is then replaced
+                    ray.ask(order, _ASK_S)
             try:
                 return dialled.result(TICK_S)
             except FutureTimeout:
-                reason = self._ended.pop(found.id, "")
-                if found.id not in self._listed:  # also where the program that would be told of the agent has ended
+                reason = self._ended.pop(order.node, "")
+                if order.node not in self._listed:
                     raise WorkerDied("the node left the cluster before its agent had dialled in") from None
                 if reason:
                     raise WorkerDied(f"its agent ended: {reason}") from None

@@ -4,10 +4,11 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,12 +20,13 @@ import pytest
 from engine.calls import embed
 from engine.cluster import cluster as clusters
 from engine.cluster.cluster import Cluster
+from engine.cluster.messages import StartAgent
 from engine.embedding.models import find_model
 from engine.errors import ConfigError, ServerFailed
 from engine.over_nodes.corpus import CorpusSettings, EmbedParts, begin, corpus_files, parts_of, versions_of
 from engine.pool.pool import Pool
 from engine.process.program import Program
-from tests.processes import children_with
+from tests.processes import children_with, free_port
 from tests.ray_cluster import RayCluster, ray_cluster
 from tests.waiting import until
 
@@ -100,6 +102,25 @@ def places(pool: Pool) -> list[str]:
     return sorted(worker.node for worker in pool.workers())
 
 
+@contextmanager
+def opening_without_b(cluster: RayCluster, meanwhile: Callable[[], object]) -> Iterator["Future[Cluster]"]:
+    """Open a cluster whose node b is suspended, and replace the program that speaks to Ray while b's agent is awaited:
+    the next one is told nothing of that agent. meanwhile: called before."""
+    before = {one.pid for one in speaking_to_ray(set())}
+    is_awaited = threading.Event()
+    psutil.Process(cluster.raylets["b"]).suspend()  # it starts no agent
+    with ThreadPoolExecutor(1) as thread:
+        opening = thread.submit(
+            Cluster, cluster.address, on_nodes=lambda ready, _found: is_awaited.set() if ready else None
+        )
+        assert is_awaited.wait(SLOW_START_S)
+        meanwhile()
+        (program,) = speaking_to_ray(before)
+        program.kill()
+        until(lambda: speaking_to_ray(before | {program.pid}), "no other program speaks to Ray")
+        yield opening
+
+
 def test_a_node_killed_while_a_corpus_is_embedded_loses_no_row_and_doubles_none(
     cluster: RayCluster, corpus: Path, tmp_path: Path
 ) -> None:
@@ -172,17 +193,7 @@ def test_a_node_killed_while_its_agent_is_awaited_is_given_up_once_ray_lists_it_
     cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(clusters, "_AGENT_S", SLOW_START_S)  # so that only the list can end the wait
-    before = {one.pid for one in speaking_to_ray(set())}
-    is_awaited = threading.Event()
-    psutil.Process(cluster.raylets["b"]).suspend()  # it starts no agent
-    with ThreadPoolExecutor(1) as thread:
-        opening = thread.submit(
-            Cluster, cluster.address, on_nodes=lambda ready, _found: is_awaited.set() if ready else None
-        )
-        assert is_awaited.wait(SLOW_START_S)
-        (program,) = speaking_to_ray(before)
-        program.kill()  # the next one is told nothing of the agent
-        until(lambda: speaking_to_ray(before | {program.pid}), "no other program speaks to Ray")
+    with opening_without_b(cluster, lambda: None) as opening:
         cluster.kill("b")
         try:
             with opening.result(SLOW_START_S) as opened:
@@ -190,6 +201,33 @@ def test_a_node_killed_while_its_agent_is_awaited_is_given_up_once_ray_lists_it_
         finally:
             cluster.add("b")
     assert "node b is not used: the node left the cluster" in caplog.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_agent_that_nobody_knows_any_more_is_started_anew_and_its_failure_told(
+    cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    monkeypatch.setattr(clusters, "_AGENT_S", SLOW_START_S)  # so that its end is not that of the wait
+    cluster.forget_killed()
+
+    def mislead() -> None:
+        ask, nowhere = Program.ask, free_port()
+
+        def misled(program: Program, request: Any, *more: Any) -> Any:
+            if isinstance(request, StartAgent):
+                request = msgspec.structs.replace(request, port=nowhere)
+            return ask(program, request, *more)
+
+        if fails:
+            monkeypatch.setattr(Program, "ask", misled)
+
+    with opening_without_b(cluster, mislead) as opening:
+        psutil.Process(cluster.raylets["b"]).resume()
+        with opening.result(SLOW_START_S / 2) as opened:
+            assert [node.name for node in opened.nodes] == (["a"] if fails else ["a", "b"])
+    told = "node b is not used: its agent ended: ConnectionRefusedError"
+    assert (told in caplog.text) == fails
+    until(lambda: not titled(cluster.processes(), "_Agent"), "an agent outlives the cluster")
 
 
 def test_a_cluster_of_another_ray_is_refused_in_one_sentence(cluster: RayCluster) -> None:

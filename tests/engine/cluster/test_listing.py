@@ -1,10 +1,11 @@
 """The list of nodes: no program is started for it while no cluster answers, the names that it gives, who is told."""
 
 import logging
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from engine.cluster import cluster as clusters
 from engine.cluster import messages as c
 from engine.cluster.cluster import Cluster
-from engine.cluster.listener import Listener
+from engine.cluster.listener import Listener, dial
 from engine.errors import ServerFailed, WorkerDied
 from tests.processes import free_port
 from tests.waiting import until
@@ -198,12 +199,67 @@ class Silent:
 def test_an_agent_is_awaited_only_while_its_node_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = ("1" * 8, "x"), ("2" * 8, "y")
     with unopened(monkeypatch, "127.0.0.1:1") as cluster:
-        cluster._listener, cluster._ray = Listener("127.0.0.1"), Silent()  # type: ignore[assignment]
+        cluster._listener, cluster._joined_by = Listener("127.0.0.1"), Silent()  # type: ignore[assignment]
         cluster._welcome(listing(first, second))
         cluster._welcome(listing(second))
         until(lambda: cluster._starting == {second[0]}, "an agent of a node that left is awaited")
         assert cluster.failures == {"x": "the node left the cluster before its agent had dialled in"}
         assert cluster.failure_of(first[0]) and not cluster.failure_of(second[0])
+
+
+class Speaker:
+    """Program that speaks to Ray, and lists one node. does: what becomes of the agents that it starts there, which is
+    told to nobody else. asked: what it was asked, in order."""
+
+    def __init__(self, does: Literal["nothing", "fails", "dials"]) -> None:
+        self.is_alive, self._does = True, does
+        self.asked: list[c.ToRay] = []
+        self.agents: list[socket.socket] = []
+
+    @property
+    def started(self) -> list[c.StartAgent]:
+        return [one for one in self.asked if isinstance(one, c.StartAgent)]
+
+    def ask(self, request: c.ToRay, *_more: object) -> c.Listing | None:
+        self.asked.append(request)
+        if isinstance(request, c.StartAgent):
+            if self._does == "dials":
+                self.agents.append(dial(request.host, request.port, request.token))
+            return None
+        failures = {one.node: "no disk" for one in self.started if self._does == "fails"}
+        return msgspec.structs.replace(listing(("1" * 8, "x")), failures=failures)
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.close()
+
+
+@pytest.mark.parametrize(
+    ("does", "failures"), [("fails", {"x": "its agent ended: no disk"}), ("dials", {})], ids=["fails", "dials in"]
+)
+def test_an_agent_is_started_anew_by_the_next_program_that_speaks_to_ray(
+    monkeypatch: pytest.MonkeyPatch, does: Literal["fails", "dials"], failures: dict[str, str]
+) -> None:
+    def greeted(found: c.Found, name: str, end: socket.socket, *_more: object) -> Dialled:
+        end.close()
+        return Dialled(found, name)
+
+    first, second = made = [Speaker("nothing"), Speaker(does)]
+    programs = iter(made)
+    monkeypatch.setattr(clusters, "Program", lambda *_given, **_more: next(programs))
+    monkeypatch.setattr(clusters, "RemoteNode", greeted)
+    monkeypatch.setattr(clusters, "_check_reachable", lambda _address: None)
+    with unopened(monkeypatch, "127.0.0.1:1") as cluster:
+        cluster._listener = Listener("127.0.0.1")
+        cluster._look_for_nodes()
+        until(lambda: first.started, "no agent is started")
+        first.is_alive = False
+        cluster._look_for_nodes()
+        until(lambda: second.started, "an agent is awaited of whose end nobody is told")
+        assert isinstance(second.asked[0], c.Connect)
+        cluster._look_for_nodes()
+        until(lambda: not cluster._starting, "its end is not noticed")
+        assert cluster.failures == failures and len(cluster.nodes) == (not failures)
 
 
 def test_a_node_that_is_late_counts_as_failed_until_its_agent_comes(monkeypatch: pytest.MonkeyPatch) -> None:
