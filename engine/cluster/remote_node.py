@@ -176,8 +176,8 @@ class RemoteNode:
             for number in late:
                 del self._asked[number]
         for question in late.values():
-            told = f"node {self.name} has not answered for {question.waited_s:.0f} s"
-            _resolve(question.future, WorkerDied(f"{told}: see whether its disk hangs, and try again"))
+            sentence = f"node {self.name} has not answered for {question.waited_s:.0f} s"
+            _resolve(question.future, WorkerDied(f"{sentence}: see whether its disk hangs, and try again"))
 
     def lose(self, reason: str) -> None:
         """End the connection: every worker counts as lost with its node, every question as unanswered."""

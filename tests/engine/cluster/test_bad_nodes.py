@@ -225,8 +225,8 @@ def test_an_agent_that_nobody_knows_any_more_is_started_anew_and_its_failure_tol
         psutil.Process(cluster.raylets["b"]).resume()
         with opening.result(SLOW_START_S / 2) as opened:
             assert [node.name for node in opened.nodes] == (["a"] if fails else ["a", "b"])
-    told = "node b is not used: its agent ended: ConnectionRefusedError"
-    assert (told in caplog.text) == fails
+    reason = "node b is not used: its agent ended: ConnectionRefusedError"
+    assert (reason in caplog.text) == fails
     until(lambda: not titled(cluster.processes(), "_Agent"), "an agent outlives the cluster")
 
 
