@@ -87,10 +87,9 @@ class StepTable(Sequence["TokenStep"]):
 
     def append_bytes(self, rows: bytes | memoryview) -> None:
         """Append n steps from the bytes of their step_dtype rows; the table grows by doubling."""
-        width = self._rows.itemsize
-        start, end = self._size, self._size + len(rows) // width
-        if end > len(self._rows):
-            self._grow(max(end, 2 * len(self._rows)))
+        width, start, end = self._width, self._size, self._size + len(rows) // self._width
+        if end > self._room:
+            self._grow(max(end, 2 * self._room))
         self._memory[start * width : end * width] = rows
         self._size = end
 
@@ -101,6 +100,7 @@ class StepTable(Sequence["TokenStep"]):
 
     def _use(self, rows: Records) -> None:
         self._rows, self._memory, self._ids = rows, _bytes_of(rows), rows["record"]["id"]
+        self._width, self._room = rows.itemsize, len(rows)
 
     @property
     def records(self) -> Records:
@@ -147,10 +147,6 @@ class StepTable(Sequence["TokenStep"]):
         """Token ids in order."""
         ids: list[int] = self._ids[: self._size].tolist()
         return ids
-
-    def text_of(self, index: int) -> str:
-        """Return the readable text that step `index` adds."""
-        return self.texts_of(range(index, index + 1))[0]
 
     def texts_of(self, here: range) -> list[str]:
         """Return the readable text that each of some successive steps adds."""
@@ -200,11 +196,10 @@ class StepTable(Sequence["TokenStep"]):
         return hash((self.k, self._is_prompt))  # the table grows: nothing else is constant
 
     def _row(self, index: int) -> bytes:
-        width = self._rows.itemsize
-        return bytes(self._memory[index * width : (index + 1) * width])
+        return bytes(self._memory[index * self._width : (index + 1) * self._width])
 
     def _bytes(self) -> bytes:
-        return bytes(self._memory[: self._size * self._rows.itemsize])
+        return bytes(self._memory[: self._size * self._width])
 
     def __copy__(self) -> "StepTable":
         return _table_of(self.vocabulary, self.k, self._bytes(), self._is_prompt, self.stages, self.watched)
@@ -245,12 +240,20 @@ class TokenStep:
     report all of these; those that it does not report are None too.
     """
 
-    __slots__ = ("_index", "_table", "id", "text")
+    __slots__ = ("_index", "_table")
 
     def __init__(self, table: StepTable, index: int) -> None:
         self._table, self._index = table, index
-        self.id: int = table._ids.item(index)
-        self.text: str = table.text_of(index)
+
+    @property
+    def id(self) -> int:
+        """Id of this token in the vocabulary."""
+        return int(self._table._ids[self._index])
+
+    @property
+    def text(self) -> str:
+        """Readable text that this token adds; empty while its character is incomplete."""
+        return self._table.texts_of(range(self._index, self._index + 1))[0]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TokenStep):

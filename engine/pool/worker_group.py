@@ -242,9 +242,10 @@ def _is_replaced(owner: "weakref.ref[Owner]", attempts: Attempts) -> bool:
 
 def _deliver(owner: "weakref.ref[Owner]", worker: WorkerProcess) -> None:
     """Deliver the worker's messages to the owner until either of them is gone."""
+    receive = worker.transport.receive
     while True:
         try:
-            messages = worker.transport.receive()
+            messages = receive()
         except (EOFError, OSError):
             return
         alive = owner()

@@ -43,7 +43,7 @@ def test_the_text_is_that_of_the_steps_and_what_is_left(
 ) -> None:
     table = table_of(ids, is_prompt=is_prompt, add_space_prefix=add_space_prefix)
     for index in range(min(read, len(ids))):
-        table.text_of(index)
+        table.texts_of(range(index, index + 1))
     decoder = TextDecoder(vocabulary(add_space_prefix), strip_first_space=is_prompt)
     assert table.text == "".join(map(decoder.step, ids)) + decoder.finish()
 
