@@ -156,7 +156,7 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
             Middleware(Measured, metrics=metrics, routes=routes),
             *cross_origin(origins),
             Middleware(Guard, key=key, origins=origins),
-            Middleware(ClientLimit, most=bench.settings.api_requests),
+            Middleware(ClientLimit, most=bench.settings.api_requests, traffic=traffic),
         ],
         exception_handlers={
             ApiError: _refuse,

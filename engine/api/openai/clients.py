@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.api.openai.errors import QUEUE_RETRY_S, ApiError
 from engine.api.openai.guard import Application, Receive, Send, respond
-from engine.api.openai.traffic import printable
+from engine.api.openai.traffic import Traffic, printable
 from engine.api.request_rules import header
 from engine.specs import Origin
 
@@ -21,9 +21,14 @@ def client_of(scope: MutableMapping[str, Any]) -> str:
     field `user` is not part of the name: it is read after the limits have held, and one program could give a new one
     with each request. Programs may give wrong names: what they have in the queue together is bounded by its lane.
     """
-    agent = b" ".join(header(scope, b"user-agent")).decode("latin-1")
+    agent = agent_of(scope)
     address, _port = scope.get("client") or ("", 0)
     return f"{printable(agent)[:LONGEST_AGENT]} {printable(address)[:LONGEST_ADDRESS]}".strip()
+
+
+def agent_of(scope: MutableMapping[str, Any]) -> str:
+    """Return the User-Agent of a request as it came; empty if it has none."""
+    return b" ".join(header(scope, b"user-agent")).decode("latin-1")
 
 
 def origin_of(scope: MutableMapping[str, Any]) -> Origin:
@@ -40,11 +45,12 @@ def _origin(client: str) -> Origin:
 class ClientLimit:
     """ASGI middleware that lets one client have `most` POST requests open at once and answers any more with 429.
 
-    A request is open until its answer has been sent or its client has left.
+    A request is open until its answer has been sent or its client has left. Those that are refused are recorded in
+    `traffic`.
     """
 
-    def __init__(self, app: Application, *, most: int) -> None:
-        self._app, self._most = app, most
+    def __init__(self, app: Application, *, most: int, traffic: Traffic) -> None:
+        self._app, self._most, self._traffic = app, most, traffic
         self._open: Counter[str] = Counter()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -54,7 +60,9 @@ class ClientLimit:
             return
         client = client_of(scope)
         if self._open[client] >= self._most:
-            await respond(send, self._refusal())
+            refusal = self._refusal()
+            self._traffic.refuse(agent_of(scope), scope["path"], refusal)
+            await respond(send, refusal)
             return
         self._open[client] += 1
         try:

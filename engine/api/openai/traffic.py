@@ -14,10 +14,10 @@ import numpy as np
 from engine.api.openai.errors import ApiError
 from engine.workbench.trials import LiveTrial
 
-KEPT_CALLS, KEPT_OF_BATCHES = 5_000, 500
-"""Latest calls that are kept; of those that batches make, fewer, so that they leave room for all others."""
+KEPT_CALLS, KEPT_OF_FEW = 5_000, 500
+"""Latest calls that are kept; of those of batches and of those refused unread, fewer, to leave room for all others."""
 LONGEST_BODY = 16_384
-LONGEST_CLIENT = 60
+LONGEST_CLIENT, LONGEST_ENDPOINT = 60, 100
 
 
 class Figures(NamedTuple):
@@ -169,7 +169,7 @@ class Call:
 
 
 class Traffic:
-    """The latest 5,000 calls, at most 500 of them of batches. Any thread may call it.
+    """The latest 5,000 calls, at most 500 of them of batches and 500 refused unread. Any thread may call it.
 
     on_end: called with the figures of each call that has ended, when these are read or `settle` is called.
     """
@@ -178,6 +178,7 @@ class Traffic:
         self._lock = threading.Lock()
         self._calls: OrderedDict[int, Call] = OrderedDict()
         self._of_batches: OrderedDict[int, Call] = OrderedDict()
+        self._refused: OrderedDict[int, Call] = OrderedDict()
         self._over: deque[Call] = deque()
         self._num = 0
         self.on_end: Callable[[Figures], object] = lambda _: None
@@ -186,14 +187,22 @@ class Traffic:
         """Record a new request; is_batch: a batch makes it, and thus no response by whose end `settle` is called."""
         if is_batch:
             self.settle()
+        return self._added(client, endpoint, model, body, self._of_batches if is_batch else None)
+
+    def refuse(self, client: str, endpoint: str, error: ApiError) -> None:
+        """Record a request that was refused before its body was read."""
+        self._added(client, printable(endpoint)[:LONGEST_ENDPOINT], "", b"", self._refused).fail(error)
+
+    def _added(self, client: str, endpoint: str, model: str, body: bytes, few: "OrderedDict[int, Call] | None") -> Call:
+        """Record a request, also among those of its kind of which few are kept."""
         with self._lock:
             self._num += 1
             call = Call(
                 self._num, client, endpoint, model, body, self._over.append, lambda figures: self.on_end(figures)
             )
             self._calls[call.number] = call
-            if is_batch:
-                self._of_batches[call.number] = call
+            if few is not None:
+                few[call.number] = call
             self._forget()
         return call
 
@@ -204,15 +213,17 @@ class Traffic:
                 self._over.popleft().settle()
 
     def _forget(self) -> None:
-        """Forget the oldest calls beyond what is kept; of batches, those that have ended. The lock is held."""
-        if len(self._of_batches) > KEPT_OF_BATCHES:
-            ended = next((number for number, call in self._of_batches.items() if not call.is_open), None)
-            if ended is not None:
-                del self._of_batches[ended]
-                self._calls.pop(ended)
+        """Forget the oldest calls beyond what is kept; of the few, those that have ended. The lock is held."""
+        for few in (self._of_batches, self._refused):
+            if len(few) > KEPT_OF_FEW:
+                ended = next((number for number, call in few.items() if not call.is_open), None)
+                if ended is not None:
+                    del few[ended]
+                    self._calls.pop(ended)
         if len(self._calls) > KEPT_CALLS:
             number, _ = self._calls.popitem(last=False)
             self._of_batches.pop(number, None)
+            self._refused.pop(number, None)
 
     @property
     def num_calls(self) -> int:

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from engine.api.openai import guard, server
 from engine.api.openai.clients import ClientLimit, client_of, origin_of
+from engine.api.openai.errors import ApiError
 from engine.api.openai.server import server_of
-from engine.api.openai.traffic import CallRow
+from engine.api.openai.traffic import KEPT_CALLS, KEPT_OF_FEW, LONGEST_ENDPOINT, CallRow, Traffic
 from engine.errors import ConfigError
 from engine.protocol import Engine
 from engine.settings import Settings
@@ -38,6 +39,7 @@ def scope_of(agents: list[bytes], address: str) -> dict[str, Any]:
     return {
         "type": "http",
         "method": "POST",
+        "path": PATH,
         "client": (address, 1),
         "headers": [(b"user-agent", one) for one in agents],
     }
@@ -72,12 +74,15 @@ def test_more_requests_at_once_than_a_client_may_have_are_refused_until_one_ends
         async def send(message: Any) -> None:
             sent.append(message)
 
-        limit, one = ClientLimit(app, most=2), scope_of([b"a"], "")
+        traffic = Traffic()
+        limit, one = ClientLimit(app, most=2, traffic=traffic), scope_of([b"a"], "")
         two = [asyncio.ensure_future(limit(one, None, send)) for _ in range(2)]  # type: ignore[arg-type]
         await asyncio.sleep(0)
         await limit(one, None, send)  # type: ignore[arg-type]
         assert sent[0]["status"] == 429 and (b"retry-after", b"1") in sent[0]["headers"]
         assert json.loads(sent[1]["body"])["error"]["type"] == "rate_limit_error"
+        (row,) = traffic.rows()
+        assert (row.client, row.endpoint, row.state) == ("a", PATH, "failed") and "2 requests open" in row.error
         others = scope_of([b"b"], ""), {**one, "method": "GET"}
         more = [asyncio.ensure_future(limit(other, None, send)) for other in others]  # type: ignore[arg-type]
         two[0].cancel()
@@ -90,6 +95,17 @@ def test_more_requests_at_once_than_a_client_may_have_are_refused_until_one_ends
         assert not limit._open
 
     run(scene())
+
+
+def test_a_client_that_is_refused_again_and_again_leaves_the_calls_of_others_in_sight() -> None:
+    traffic = Traffic()
+    traffic.add("one", PATH, "m", b"{}")
+    for number in range(KEPT_CALLS + 1):
+        traffic.refuse("eager", f"{PATH}{number}\x1b[31m" + "x" * 1_000, ApiError(429, "too many"))
+    rows = traffic.rows()
+    assert [row.client for row in rows] == ["eager"] * KEPT_OF_FEW + ["one"]
+    assert rows[0].number == traffic.num_calls == KEPT_CALLS + 2
+    assert all(row.endpoint.isprintable() and len(row.endpoint) == LONGEST_ENDPOINT for row in rows[:-1])
 
 
 def run(scene: Any) -> None:
@@ -132,6 +148,7 @@ def test_the_limit_of_the_settings_holds_for_streams_too(tmp_path: Path, story_m
         refused = api.ask(PATH, {"prompt": "a"}, user_agent="one")
         assert refused.status == 429 and refused.headers["retry-after"] == "1"
         assert refused.json["error"]["code"] == "rate_limit_exceeded"
+        assert calls(api)[0].state == "failed"
         assert api.ask(PATH, {"prompt": "a", "max_tokens": 1}, user_agent="two").status == 200
         assert api.ask("/v1/models", user_agent="one").status == 200
         stream.close()
