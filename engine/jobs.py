@@ -71,7 +71,7 @@ class Job(Future[Completion]):
         self._process = OwnerProcess()
         self._cancel, self._position = cancel, position
         self._queue_s = self._load_s = 0.0
-        self._first_at = self._last_at = 0.0
+        self._first_at = self._last_at = self._failed_at = 0.0
         self._ending, self._over = threading.Lock(), threading.Event()
         self._waiting: list[threading.Lock] = []
         self._completion: Completion | None = None
@@ -224,7 +224,7 @@ class Job(Future[Completion]):
         if self._completion is not None:
             return self._completion.timings
         num_generated = len(self.steps)
-        now = time.monotonic()
+        now = self._failed_at or time.monotonic()
         waited = self._queue_s if self.is_started else now - self.submitted
         first = self._first_at if num_generated else now
         return Timings(
@@ -350,6 +350,7 @@ class Job(Future[Completion]):
             if self.done():
                 return
             self._completion, self._error = completion, error and error.bare()
+            self._failed_at = time.monotonic() if error else 0.0
             callbacks, self._callbacks = self._callbacks, []
             # set with the lock held: a callback added now is either in `callbacks` or called by the thread adding it
             self._over.set()

@@ -15,10 +15,10 @@ def num_text_bytes(completion: Completion) -> int:
     return len(completion.steps.vocabulary.join(completion.ids))
 
 
-def end_sentence(completion: Completion, n_ctx: int) -> str:
-    """Return the reason why it stopped, in words."""
+def end_sentence(completion: Completion, n_ctx: int, *, is_call: bool = False) -> str:
+    """Return the reason why it stopped, in words. is_call: a program asked for it, not a person on the pages."""
     if completion.finish_reason == "cancelled":
-        return "You stopped it."
+        return "It was stopped: its client left, or somebody stopped it here." if is_call else "You stopped it."
     if completion.finish_reason == "stop":
         if not _has_end(completion):
             return "Stopped at a stop string."

@@ -166,7 +166,7 @@ class Trial(ABC):
             return {"error": str(self.error or "It ended without a result.")}
         return {
             "finish_reason": completion.finish_reason,
-            "sentence": end_sentence(completion, self.pool.padded_n_ctx),
+            "sentence": end_sentence(completion, self.pool.padded_n_ctx, is_call=bool(self.client)),
             "error": "",
             "seed": completion.seed,
             "timings": completion.timings.to_dict(),

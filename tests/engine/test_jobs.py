@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -90,6 +91,17 @@ def _exhaust(job: Job) -> None:
         list(job)
     except EngineError:
         assert job.exception() is not None
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_the_timings_of_a_job_that_failed_stay_as_they_were(is_started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of()
+    if is_started:
+        job.on_started([1], num_cached=0, seed=1, queue_s=0.0, load_s=0.0)
+    job.fail(ConfigError("the prompt is too long"))
+    before, now = job.timings, time.monotonic()
+    monkeypatch.setattr("engine.jobs.time.monotonic", lambda: now + 60)
+    assert job.timings == before
 
 
 def test_an_end_for_a_reason_nobody_knows_is_an_error() -> None:

@@ -18,7 +18,7 @@ from engine.history import History, TrialLabel, write_inbox
 from engine.history.database_writer import Cursor, DatabaseWriter
 from engine.history.export import to_csv, to_json
 from engine.settings import Settings
-from engine.specs import Request, Sampling
+from engine.specs import Origin, Request, Sampling
 from engine.workbench import Workbench, history_manager, trial_manager, unsaved_calls
 from engine.workbench.trial_records import record_of
 from engine.workbench.trials import Draft, LiveTrial, perplexity
@@ -263,6 +263,16 @@ def test_a_cancelled_trial_says_so_and_can_go_on(bench: Workbench) -> None:
     ended(trial)
     assert trial.ending()["sentence"] == "You stopped it."
     assert trial.can_continue
+
+
+def test_of_a_call_that_was_stopped_nobody_is_told_that_it_was_them(bench: Workbench) -> None:
+    trial = bench.trials.submit(
+        Draft("Once upon a time", request=request(400)), origin=Origin(lane="api", client="curl/8")
+    )
+    until(lambda: len(trial.steps) > 2)
+    bench.trials.stop(trial)
+    ended(trial)
+    assert trial.ending()["sentence"] == "It was stopped: its client left, or somebody stopped it here."
 
 
 def test_running_side_by_side_is_noticed(bench: Workbench) -> None:
