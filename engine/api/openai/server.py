@@ -98,8 +98,8 @@ class ApiServer:
         """Three ways to point a program at this server: environment variables, OpenAI's Python client, curl."""
         address, given = self.address, self.key or "none"
         return (
-            f"OPENAI_BASE_URL={address} OPENAI_API_KEY={given}",
-            f'openai.OpenAI(base_url="{address}", api_key="{given}")',
+            f"export OPENAI_BASE_URL={address} OPENAI_API_KEY={given}",
+            f'from openai import OpenAI; client = OpenAI(base_url="{address}", api_key="{given}")',
             f"curl {address}/models" + (f' -H "Authorization: Bearer {self.key}"' if self.key else ""),
         )
 

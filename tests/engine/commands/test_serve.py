@@ -41,8 +41,15 @@ def lines_of(process: "subprocess.Popen[str]") -> list[str]:
 
 def test_a_program_needs_no_more_than_the_lines_that_are_printed(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", str(free_port()), "--n-ctx", "256", "--parallel", "2") as process:
-        line, *_ = lines_of(process)
-        address, key = (part.partition("=")[2] for part in line.split())
+        line, in_python, in_curl = lines_of(process)
+        printed = subprocess.run(
+            ["bash", "-c", f"{line}\n{sys.executable} -c 'import os; print(*map(os.getenv, os.sys.argv[1:]))' "
+             "OPENAI_BASE_URL OPENAI_API_KEY"],
+            check=True, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        address, key = printed.stdout.split()
+        compile(in_python, "printed", "exec")
+        assert all(part in in_python and part in in_curl for part in (address, key))
         request = urllib.request.Request(f"{address}/models", headers={"Authorization": f"Bearer {key}"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             model = json.load(answer)["data"][0]
