@@ -33,6 +33,11 @@ def alike(unit: str, columns: Mapping[str, Sequence[float | None]]) -> dict[str,
     }
 
 
+def counts(*columns: str) -> dict[str, Any]:
+    """Return the column configuration of whole numbers with thousands separators."""
+    return {column: st.column_config.NumberColumn(format="localized") for column in columns}
+
+
 def formats(table: "Mapping[str, Sequence[Any]] | pandas.DataFrame", helps: Mapping[str, str]) -> dict[str, Any]:
     """Return the column configuration of a table; `helps` maps labels without unit to their headings' help."""
     config: dict[str, Any] = {}

@@ -12,13 +12,19 @@ import pytest
 from playwright.sync_api import Dialog, Page, expect
 
 from engine.api.openai.server import KEY_FILE
-from tests.e2e.conftest import Server, running
+from tests.e2e.conftest import Server, is_settled, running
 from tests.pages.app import HOSTILE
 from tests.processes import free_port
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 OpenPage = Callable[..., Page]
+ENDS_OUT_OF_SIGHT = """() => {
+  const hosts = [...document.querySelectorAll("*")].filter((one) => one.shadowRoot);
+  const [error] = [document, ...hosts.map((one) => one.shadowRoot)].flatMap(
+    (root) => [...root.querySelectorAll("td.error > span")]);
+  return error.getBoundingClientRect().right > error.closest(".scroll").getBoundingClientRect().right;
+}"""
 
 
 class Served(NamedTuple):
@@ -93,6 +99,45 @@ def test_a_filter_stands_in_the_address(served: Served, open_page: OpenPage) -> 
     expect(row).to_have_count(2)
     page.get_by_role("button", name="Clear").click()
     expect(row.filter(has_text="second/1")).to_have_count(1)
+
+
+def test_a_call_opened_by_its_address_is_in_sight_in_the_table(served: Served, open_page: OpenPage) -> None:
+    for number in range(14):
+        served.call(f"many/{number}", prompt="x", model="none")
+    page = open_page(f"{served.server.url}/traffic?call=1", "Traffic")
+    opened = page.get_by_role("table", name="Calls, newest first").locator("tr[aria-selected=true]")
+    expect(opened).to_have_attribute("data-number", "1")
+    expect(opened).to_be_in_viewport()
+
+
+def test_the_keyboard_goes_to_one_row_from_it_to_others_and_on(served: Served, open_page: OpenPage) -> None:
+    for number in range(3):
+        served.call(f"keys/{number}", prompt="x", model="none")
+    page = open_page(f"{served.server.url}/traffic", "Traffic")
+    rows = page.get_by_role("table", name="Calls, newest first").locator("tbody tr")
+    expect(rows.nth(2)).to_contain_text("keys/0")
+    is_settled(page)
+    expect(rows.and_(page.locator("[tabindex='0']"))).to_have_count(1)
+    rows.first.focus()
+    page.keyboard.press("ArrowDown")
+    expect(rows.nth(1)).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.locator("tbody tr:focus")).to_have_count(0)
+    page.keyboard.press("Shift+Tab")
+    expect(rows.nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"call=\d+"))
+    expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
+
+
+@pytest.mark.parametrize("width", [1400, 900])
+def test_the_dots_of_a_long_error_are_in_sight(served: Served, open_page: OpenPage, width: int) -> None:
+    served.call("a-client-whose-name-is-long/1", prompt="x", model="a-model-whose-name-is-long-" * 9)
+    page = open_page(f"{served.server.url}/traffic?state=failed", "Traffic")
+    page.set_viewport_size({"width": width, "height": 900})
+    error = page.locator("td.error > span").first
+    expect(error).to_contain_text("is not loaded")
+    page.wait_for_function(f"() => !({ENDS_OUT_OF_SIGHT})()")
 
 
 def test_hostile_texts_are_shown_as_they_are(served: Served, open_page: OpenPage) -> None:

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import msgspec
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 from engine.api.openai.errors import ApiError
 from engine.api.openai.requests import CompletionRequest
 from engine.api.openai.server import ApiServer, server_of
-from engine.api.openai.traffic import LONGEST_BODY, Figures, Traffic
+from engine.api.openai.traffic import LONGEST_BODY, CallRow, Figures, Traffic
+from engine.units import NOT_MEASURED
 from engine.workbench import Workbench
 from pages.parts.plain import plain, visible
 from pages.parts.traffic import call_code, call_view
@@ -103,7 +106,7 @@ def test_a_call_can_be_copied_as_code_and_says_what_took_its_time(api: ApiServer
     ask(api, b'{"prompt": "Once upon a time there was a king", "max_tokens": 5}')
     at = page(call="1")
     codes = [element.value for element in at.main.code]
-    (in_openai,) = [code for code in codes if code.startswith("from openai")]
+    (in_openai,) = [code for code in codes if code.startswith("from openai") and "answer = " in code]
     compile(in_openai, "copied", "exec")
     assert "extra_body={'min_p': 0.1}" in in_openai
     assert any(code.startswith("curl ") and "/v1/completions" in code for code in codes)
@@ -112,6 +115,39 @@ def test_a_call_can_be_copied_as_code_and_says_what_took_its_time(api: ApiServer
     at = page(call="2")
     assert "call 1 of this client begins with the same" in said(at).replace("\\", "")
     assert any("both" in element.value and "call 1" in element.value for element in at.main.code)
+
+
+def test_a_call_that_was_refused_says_why_and_not_that_it_was_slow(api: ApiServer) -> None:
+    api.start(0)
+    with pytest.raises(HTTPError):
+        ask(api, json.dumps({"prompt": "word " * 20_000, "max_tokens": 4}).encode())
+    (row,) = api.traffic.rows()
+    assert row.state == "failed" and row.trials
+    at = page(call="1")
+    assert "went into" not in said(at)
+    assert not at.main.error  # the strip shows it
+
+
+def test_a_call_is_told_by_what_it_has() -> None:
+    row = CallRow(
+        1, datetime.now(UTC), "curl/8", "/v1/embeddings", "m", "done", Figures(num_prompt=1), 0.5, (), "", "", 2
+    )
+    assert call_view.sentence(row) == "curl/8 to /v1/embeddings · 1 prompt token · done after 500 ms"
+    row = row._replace(endpoint="/v1/completions", trials=("1",), figures=Figures(num_prompt=2_000, num_generated=3))
+    assert (
+        call_view.sentence(row) == "curl/8 to /v1/completions · 2,000 prompt tokens · 3 generated · done after 500 ms"
+    )
+    assert call_view.sentence(row._replace(state="running")) == "curl/8 to /v1/completions · running"
+
+
+def test_a_client_without_times_has_a_dash_in_their_place(api: ApiServer) -> None:
+    api.start(0)
+    with pytest.raises(HTTPError):
+        ask(api, b"{")
+    ask(api, b'{"prompt": "Once upon", "max_tokens": 2}', "other/1")
+    (totals,) = page().main.dataframe
+    assert totals.proto.placeholder == NOT_MEASURED
+    assert json.loads(totals.proto.columns)["tokens"]["type_config"]["format"] == "localized"
 
 
 def test_a_request_that_was_cut_says_so_and_asks_for_the_same_answer_instead(api: ApiServer, bench: Workbench) -> None:

@@ -7,7 +7,7 @@ import streamlit as st
 from engine.api.openai.server import ApiServer
 from engine.api.openai.traffic import LONGEST_BODY, CallRow
 from engine.errors import EngineError
-from engine.units import quantity
+from engine.units import counted, quantity
 from engine.workbench import Workbench
 from engine.workbench.trials import Trial
 from pages.parts import address
@@ -33,10 +33,10 @@ def show(bench: Workbench, api: ApiServer) -> None:
         return
     st.subheader(f"Call {row.number:,}", anchor=False)
     st.caption(plain(sentence(row)))
-    if row.error:
-        notice(EngineError(row.error))
     answer = _chosen(row)
     trial = _trial(bench, row.trials[answer]) if row.trials else None
+    if row.error and (trial is None or trial.error is None):  # the strip shows a trial's own error
+        notice(EngineError(row.error))
     _actions(bench, api, row, trial)
     with st.container(horizontal=True, gap="medium", key="traffic_beside"):
         if row.trials:
@@ -44,24 +44,27 @@ def show(bench: Workbench, api: ApiServer) -> None:
                 _answer(bench, row, trial)
         with st.container(key="traffic_request"):
             _request(row, trial)
-    if trial is not None and trial.done():
-        why_slow.show(bench, api.traffic, row, trial)
+            if trial is not None and trial.done():
+                why_slow.show(bench, api.traffic, row, trial)
     if row.state in LIVE:
         _await_change(api, row)
 
 
 def sentence(row: CallRow) -> str:
     """Return what was asked of whom, and what came of it, in words."""
-    figures = row.figures
+    figures, said = row.figures, [f"{row.client} to {row.endpoint}"]
+    if row.state in LIVE:  # the strip shows its figures, which change
+        return " · ".join([*said, row.state])
     cached = f", {figures.num_cached:,} of them from the cache" if figures.num_cached else ""
-    said = [f"{row.client} to {row.endpoint}"]
     if figures.num_prompt:
-        said += [f"{figures.num_prompt:,} prompt tokens{cached}", f"{figures.num_generated:,} generated"]
+        said.append(f"{counted(figures.num_prompt, 'prompt token')}{cached}")
+    if figures.num_prompt and row.trials:
+        said.append(f"{figures.num_generated:,} generated")
     if figures.ttft_s is not None:
         said.append(f"first token after {quantity(figures.ttft_s, 's')}")
     if figures.per_s is not None:
         said.append(quantity(figures.per_s, "tok/s"))
-    return " · ".join([*said, row.state if row.state in LIVE else f"{row.state} after {quantity(row.elapsed_s, 's')}"])
+    return " · ".join([*said, f"{row.state} after {quantity(row.elapsed_s, 's')}"])
 
 
 def pretty(body: str) -> str:

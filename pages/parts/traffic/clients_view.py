@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from engine.api.openai.traffic import Traffic, by_client
+from engine.units import NOT_MEASURED
 from pages.parts import number_columns
 from pages.parts.plain import visible
 
@@ -36,5 +37,6 @@ def show(traffic: Traffic) -> None:
             table |= number_columns.scaled(label, "s", [getattr(one, name) for one in found])
         framed = pd.DataFrame(table)
         st.dataframe(
-            framed, hide_index=True, alt="Totals by client", column_config=number_columns.formats(framed, HELPS)
-        )
+            framed, hide_index=True, alt="Totals by client", placeholder=NOT_MEASURED,
+            column_config=number_columns.formats(framed, HELPS) | number_columns.counts("requests", "errors", "tokens"),
+        )  # fmt: skip

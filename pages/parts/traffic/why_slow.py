@@ -47,8 +47,9 @@ class Break(NamedTuple):
 
 
 def show(bench: Workbench, traffic: Traffic, row: CallRow, trial: Trial) -> None:
-    """Draw the bar with its sentence, and the place in the prompt."""
-    found = parts(row, trial.timings)
+    """Draw the bar with its sentence, and the place in the prompt; nothing for an answer that was refused."""
+    is_refused = trial.error is not None and not trial.prompt_ids
+    found = [] if is_refused else parts(row, trial.timings)
     if not found:
         return
     st.markdown(plain(sentence(found, trial.timings)))

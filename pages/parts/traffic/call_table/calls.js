@@ -17,6 +17,7 @@ class Calls {
     this.failures = this.num = 0;
     this.root.addEventListener("click", (event) => this.choose(event.target.closest("tbody tr")));
     this.root.addEventListener("keydown", (event) => this.walk(event));
+    this.root.addEventListener("focusin", (event) => this.reach(event.target.closest("tbody tr")));
   }
 
   update({ data, setTriggerValue }) {
@@ -74,6 +75,8 @@ class Calls {
     for (const row of [...rows].sort((a, b) => a.number - b.number)) this.put(row);
     while (this.rows.size > this.data.most) this.drop(Number(this.body.lastElementChild.dataset.number));
     this.mark(this.data.chosen);
+    if (all) this.rows.get(this.data.chosen)?.scrollIntoView({ block: "nearest" });
+    if (!this.reached?.isConnected) this.reach(this.rows.get(this.data.chosen) ?? this.body.firstElementChild);
     this.tell();
     if (rows.some((row) => !this.known.has(row.client))) this.refresh();
   }
@@ -85,6 +88,7 @@ class Calls {
     if (old) {
       const hadFocus = old.matches(":focus");
       old.replaceWith(made);
+      if (this.reached === old) this.reach(made);
       if (hadFocus) made.focus();
     } else {
       let next = this.body.firstElementChild;
@@ -97,7 +101,7 @@ class Calls {
   line(row) {
     const line = element("tr", row.state);
     line.dataset.number = row.number;
-    line.tabIndex = 0;
+    line.tabIndex = -1;
     const { columns } = this.data;
     const isRefused = row.error && !row.cells[TOKENS];
     for (const [place, text] of row.cells.entries()) {
@@ -144,6 +148,14 @@ class Calls {
     this.data.chosen = number === this.data.chosen ? 0 : number;
     this.mark(this.data.chosen);
     this.trigger("chosen", this.data.chosen);
+  }
+
+  /** Tab reaches one row, the last that had the focus; arrow keys lead from it to the others. */
+  reach(row) {
+    if (!row) return;
+    if (this.reached) this.reached.tabIndex = -1;
+    row.tabIndex = 0;
+    this.reached = row;
   }
 
   walk(event) {
