@@ -95,6 +95,16 @@ def test_a_page_can_be_read_and_used(kept: Server, page: Page, title: str) -> No
     assert nameless == []
 
 
+def test_a_warning_in_a_caption_can_be_read(kept: Server, page: Page) -> None:
+    page.goto(f"{kept.url}/models?view=get&get=nonsense")
+    page.get_by_text("nonsense is not in the catalogue").wait_for()
+    is_settled(page)
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        expect(page.get_by_test_id("stApp")).to_have_css("color-scheme", theme)
+        assert unreadable(page) == [], theme
+
+
 @pytest.mark.parametrize("path", ["/history?view=runs", "/models"])
 def test_a_table_offers_no_csv_of_its_own(kept: Server, page: Page, path: str) -> None:
     page.goto(kept.url + path)
