@@ -89,6 +89,8 @@ def test_texts_are_found_by_meaning(bench: Workbench) -> None:
     found = tables(at)[0]
     assert found["group"].tolist()[:2] == ["travel", "travel"]
     assert f"“{found['text'][0]}”" in at.main.markdown[0].value.replace("\\", "")
+    orders = [list(one.proto.column_order) for one in at.main.dataframe if one.proto.alt.startswith("The texts")]
+    assert orders == [["cosine", "group", "text"]] * 2  # a long text does not push the figure out of the window
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,7 @@ def test_the_model_in_use_is_named(bench: Workbench) -> None:
 def test_pasted_lines_are_embedded_and_stay_text(bench: Workbench) -> None:
     at = page(bench, source="Pasted")
     assert not at.get("plotly_chart") and not at.main.error
+    assert "two lines or more" in at.main.caption[-1].value
     at.text_area(key="embed_pasted").set_value("only one line").run()
     assert "nothing to be compared with" in at.main.caption[-1].value
     at.text_area(key="embed_pasted").set_value(f"{HOSTILE}\nThe soup needs salt.\nMore salt for the soup!").run()

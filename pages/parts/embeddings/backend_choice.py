@@ -51,7 +51,7 @@ COLUMNS = {
         help="Spearman's correlation of the similarities of all pairs with those of float32; 1: the same order",
     ),
     "memory": st.column_config.NumberColumn("MB", format="%d", width=60, help="Of all its processes (PSS)"),
-    "note": st.column_config.TextColumn("", width=None, help="What it is, or why there are no figures"),
+    "note": st.column_config.TextColumn("note", width=None, help="What it is, or why there are no figures"),
 }  # fmt: skip
 
 

@@ -98,7 +98,7 @@ def _neighbours(texts: TextSet, embedded: Embedded, chosen: int) -> None:
 
 
 def table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: str, *, is_narrow: bool = False) -> None:
-    """Draw texts with their cosine as a table, the text first; in a narrow column last, wrapped where it is long."""
+    """Draw texts with their cosine as a table; in a narrow column, texts are wrapped where they are long."""
     shown = [one_line(texts.texts[place], SHOWN) or EMPTY for place, _cosine in found]
     columns: dict[str, list[float] | list[str]] = {"cosine": [cosine for _place, cosine in found]}
     if texts.groups:
@@ -116,7 +116,7 @@ def table(texts: TextSet, found: Sequence[tuple[int, float]], key: str, alt: str
     st.dataframe(
         {**columns, "text": shown}, hide_index=True, key=key, height="content",
         row_height=_row_height(shown, width) if is_narrow else None, column_config=config, alt=alt,
-        column_order=("cosine", "group", "text") if is_narrow else ("text", "group", "cosine"),
+        column_order=("cosine", "group", "text"),
     )  # fmt: skip
 
 

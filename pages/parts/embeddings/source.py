@@ -64,7 +64,10 @@ def _pasted() -> TextSet | None:
         "Texts, one a line", key="embed_pasted", height=160, max_chars=MOST_CHARACTERS, persist_state="session",
         placeholder="The train is late.\nOur train has not come yet.\nThe soup needs salt.",
     )  # fmt: skip
-    return read_texts("pasted lines", text.encode("utf-8", "replace"), most=MOST_TEXTS) if text.strip() else None
+    if not text.strip():
+        st.caption("Paste two lines or more, then press Ctrl+Enter: their vectors are compared here.")
+        return None
+    return read_texts("pasted lines", text.encode("utf-8", "replace"), most=MOST_TEXTS)
 
 
 def _uploaded() -> TextSet | None:
