@@ -114,7 +114,7 @@ class Context:
         handle = llama.llama_init_from_model(model.handle, params)
         if not handle:
             raise ModelError(
-                f"{model.path}: llama.cpp could not create a context of {spec.parallel} x {spec.padded_n_ctx:,} tokens "
+                f"{model.path}: llama.cpp could not create a context of {spec.parallel} × {spec.padded_n_ctx:,} tokens "
                 f"with {spec.type_k} keys and {spec.type_v} values; fewer sequences or a shorter context may fit"
             )
         self.handle = handle

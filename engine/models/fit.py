@@ -132,11 +132,11 @@ def cache_arithmetic(model: ModelFile, row: FitRow, spec: PoolSpec | None = None
     widths = {(layer.keys, layer.values) for layer in caches}
     heads = {number for number in model.n_head_kv if number}
     if len(widths) == 1 and len(heads) == 1 and model.head_k == model.head_v:
-        parts += f" x {counted(heads.pop(), 'head')} x {model.head_k:,} numbers"
+        parts += f" × {counted(heads.pop(), 'head')} × {model.head_k:,} numbers"
     kinds = chosen.type_k if chosen.type_k == chosen.type_v else f"{chosen.type_k} and {chosen.type_v}"
     text = (
-        f"{parts}, keys and values in {kinds}: {quantity(each, 'B')} per token; x "
-        f"{counted(row.sequences, 'sequence')} x {row.n_ctx:,} tokens = {quantity(row.kv, 'B')}"
+        f"{parts}, keys and values in {kinds}: {quantity(each, 'B')} per token; × "
+        f"{counted(row.sequences, 'sequence')} × {row.n_ctx:,} tokens = {quantity(row.kv, 'B')}"
     )
     times = row.kv / row.weights if row.weights else math.nan
     return f"{text}, {times:,.1f} times the weights of {quantity(row.weights, 'B')}" if times >= 1 else text

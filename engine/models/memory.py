@@ -86,7 +86,7 @@ class MemoryEstimate:
     @property
     def arithmetic(self) -> str:
         """The sum, in words."""
-        times = f"{self.instances} x " if self.instances > 1 else ""
+        times = f"{self.instances} × " if self.instances > 1 else ""
         shared = " shared" if self.instances > 1 else ""
         parts = [f"{_bytes(self.mapped)}{shared}"] if self.mapped or not self.copied else []
         parts += [f"{times}{_bytes(self.copied)} private"] if self.copied else []
@@ -120,7 +120,7 @@ def estimate(model: ModelFile, spec: PoolSpec, available: int | None = None) -> 
         output=spec.most_rows(model.n_vocab) * model.n_vocab * _FLOAT,
         process=_process_bytes(model),
         available=available,
-        kv_note=f"{spec.parallel:,} x {spec.padded_n_ctx:,} tokens, {model.n_layer} layers, "
+        kv_note=f"{spec.parallel:,} × {spec.padded_n_ctx:,} tokens, {model.n_layer} layers, "
         f"{spec.type_k} keys, {spec.type_v} values",
     )
 
@@ -145,7 +145,7 @@ def _of_folder(model: ModelFile, spec: PoolSpec, available: int) -> MemoryEstima
         output=spec.most_rows(model.n_vocab) * model.n_vocab * _FLOAT,
         process=TORCH_BYTES + model.n_vocab * (TOKEN_BYTES + MERGE_BYTES),
         available=available,
-        kv_note=f"{spec.parallel:,} x {spec.n_ctx:,} tokens, {model.n_layer} layers, {dtype}",
+        kv_note=f"{spec.parallel:,} × {spec.n_ctx:,} tokens, {model.n_layer} layers, {dtype}",
     )
 
 

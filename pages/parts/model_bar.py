@@ -19,7 +19,7 @@ from engine.workbench import Workbench, current
 from engine.workbench.model_manager import ModelState, default_spec
 from pages.parts import cluster_choice, engine_choice, number_columns
 from pages.parts.benchmark.limits_view import machine_limits
-from pages.parts.labels import distinct, error_text
+from pages.parts.labels import error_text
 from pages.parts.models import place
 from pages.parts.notice import notice
 from pages.parts.plain import plain
@@ -241,7 +241,9 @@ def _from_library(state: ModelState) -> Path | None:
     """Draw the models of all folders, the loaded one preselected; return the chosen path."""
     entries = place.library()
     usable = {entry.file.path: (entry, entry.file) for entry in entries if isinstance(entry.file, ModelFile)}
-    labels = distinct({path: f"{entry.name} · {place.facts_of(file)}" for path, (entry, file) in usable.items()})
+    labels = place.distinct_by_file(
+        {path: f"{entry.name} · {place.facts_of(file)}" for path, (entry, file) in usable.items()}
+    )
     chosen = st.selectbox(
         "Model", list(labels), index=list(labels).index(state.path) if state.path in labels else 0,
         format_func=labels.__getitem__, key="pick_file",

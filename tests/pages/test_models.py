@@ -1,5 +1,6 @@
 """The Models page without a browser: library, one model, whether it fits."""
 
+import json
 import re
 import shutil
 from collections.abc import Callable
@@ -68,8 +69,9 @@ def test_it_opens_on_the_models_found_here(manager: ScriptedManager, models_fold
 def test_broken_files_stand_there_with_their_reason(manager: ScriptedManager, models_folder: Path) -> None:
     (models_folder / "cut.gguf").write_bytes(b"GGUF\x03")
     at = page()
-    (reason,) = table(at, "reason")["reason"]
-    assert "cut.gguf" in reason
+    broken = table(at, "reason")
+    assert list(broken["file"]) == ["cut.gguf"]
+    assert str(models_folder) not in broken["reason"][0] and broken["reason"][0]
     assert "1 file cannot be used" in said(at)
 
 
@@ -86,6 +88,17 @@ def test_speed_is_estimated_from_the_limits(manager: ScriptedManager, models_fol
     assert list(shown["source of speed"]) == ["estimated"]
     per_s = 10e9 / read_model(embedded_model()).weights_bytes
     assert shown["one sequence, tok/s"][0] == pytest.approx(per_s)
+
+
+def test_why_a_model_has_no_speed_is_said(
+    manager: ScriptedManager, models_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager.machine = Machine()
+    assert library_view.IN_CACHE not in said(page())
+    monkeypatch.setattr(Machine, "cache_bytes", 1 << 30)
+    at = page()
+    assert "source of speed" not in table(at, "quantisation")
+    assert plain(f"1 model without a speed: {library_view.IN_CACHE}") in said(at)
 
 
 def test_how_much_lies_in_memory_is_a_share(models_folder: Path) -> None:
@@ -118,6 +131,15 @@ def test_the_tokenizer_answers_with_ids_and_bytes(
     assert list(shown["id"]) == pool.tokenize("Once upon a time\n🐈")
     raw = b"".join(bytes.fromhex(one) for one in shown["bytes"])
     assert raw.decode().strip() == "Once upon a time\n🐈"
+    (columns,) = [json.loads(one.proto.columns) for one in at.main.dataframe if "bytes" in one.value]
+    assert columns["id"]["type_config"]["format"] == "localized"
+
+
+def test_models_that_look_the_same_are_told_apart_by_their_files(models_folder: Path) -> None:
+    shutil.copy(embedded_model(), models_folder / "other.gguf")
+    labels = place.labels(place.models())
+    ends = {label.rpartition(" · ")[2] for label in labels.values()}
+    assert ends == {"other.gguf", embedded_model().name}
 
 
 def test_the_tokenizer_answers_for_a_model_that_is_not_loaded(
@@ -232,7 +254,7 @@ def test_a_model_in_words_is_answered(
     assert " with 4,096 tokens" in answer(at)
     assert "Estimated from the dimensions" in said(at)
     weights = weights_read(described(ask).model, 1)
-    assert plain(f"At most {digits(10e9 / weights)} tokens/s with one sequence, estimated") in said(at)
+    assert plain(f"At most {digits(10e9 / weights)} tok/s with one sequence, estimated") in said(at)
     assert len(at.get("plotly_chart")) == 2
 
 
@@ -271,7 +293,7 @@ def test_where_it_does_not_fit_one_click_leads_to_what_does(
     monkeypatch.setattr(memory, "available_memory", lambda: free)
     manager.machine = Machine()
     at = page(view="fit", ask="7b f16")
-    assert "too much here" in answer(at) and "tokens/s" not in said(at)
+    assert "too much here" in answer(at) and "tok/s" not in said(at)
     at.button(key="fit_smaller").click().run()
     assert answer(at).startswith("A 7B model at Q4_K_M takes ") and "and fits here" in answer(at)
     assert "fit_smaller" not in [button.key for button in at.button]
@@ -291,7 +313,7 @@ def test_a_model_of_the_catalogue_leads_to_its_download(manager: ScriptedManager
 
 def test_without_limits_the_speed_is_offered_to_be_measured(manager: ScriptedManager, models_folder: Path) -> None:
     at = page(view="fit", ask="7b q4")
-    assert "tokens/s" not in said(at)
+    assert "tok/s" not in said(at)
     at.button(key="fit_limits").click().run()
     assert manager.calls == [("measure_limits", "", 512)]
 
@@ -302,13 +324,13 @@ def test_weights_that_the_cache_holds_have_no_limit_by_memory(
     monkeypatch.setattr(Machine, "cache_bytes", read_model(embedded_model()).weights_bytes)
     manager.machine = Machine()
     at = page(view="fit")
-    assert "fit in the processor" in said(at) and "tokens/s" not in said(at)
+    assert "fit in the processor" in said(at) and "tok/s" not in said(at)
     assert "source of speed" not in table(page(), "quantisation")
 
 
 def test_a_measured_speed_is_told_as_measured() -> None:
     told = fit_view.speed_text(read_model(embedded_model()), Speed(57.3, "measured here"), None)
-    assert told == "57.3 tokens/s with one sequence, the best measured here."
+    assert told == "57.3 tok/s with one sequence, the best measured here."
 
 
 @pytest.mark.parametrize("query", [{"sequences": "0"}, {"n_ctx": "many"}, {"type_k": "f8"}, {"shared": "perhaps"}])

@@ -113,6 +113,8 @@ def test_a_measurement_is_followed_stopped_and_shown(folder: Path, story_model: 
     at.button(key="order_measure").click().run()
     run = orders.running
     assert run is not None and (run.a, run.b) == (story_model, folder / "a.gguf")
+    asked = address(at)  # without it, A would be another file once the loaded model is unloaded
+    assert (asked["model"], asked["second"]) == (str(run.a), str(run.b))
     assert (run.share, run.doing) == (0.5, f"Loading {story_model.name}, 1 of 3")
     at.run()
     assert "order_measure" not in [button.key for button in at.main.button]

@@ -18,8 +18,8 @@ from pages.parts.plain import escaped_html, plain
 WIDTH, MOST_SHOWN = 640, 8000
 STYLE = """
 <style>
-.rendered { max-height: 50vh; overflow-y: auto; font-family: "Source Code Pro", monospace; font-size: 0.87rem;
-  line-height: 1.9; white-space: pre-wrap; overflow-wrap: anywhere; }
+.rendered { max-height: 50vh; padding: 2px; overflow-y: auto; font-family: "Source Code Pro", monospace;
+  font-size: 0.87rem; line-height: 1.9; white-space: pre-wrap; overflow-wrap: anywhere; }
 .rendered span { border-radius: 2px; margin-right: 2px; outline: 1px solid #8884; }
 .rendered .control { padding: 0 4px; background: color-mix(in srgb, currentColor 9%, transparent); }
 </style>

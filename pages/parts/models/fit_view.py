@@ -114,7 +114,7 @@ def _choose(entries: Sequence[LibraryEntry], given: str) -> None:
         for entry in read_catalogue().entries
         if entry.kind == "text"
     }
-    shown = distinct({given: given, **here, **offered, place.EXAMPLE: EXAMPLE_LABEL})
+    shown = distinct({given: given, **place.distinct_by_file(here), **offered, place.EXAMPLE: EXAMPLE_LABEL})
     st.session_state[CHOSEN] = given
     st.selectbox(
         "Model", list(shown), format_func=lambda value: shown.get(value, value), key=CHOSEN, accept_new_options=True,
@@ -271,9 +271,9 @@ def _speed(bench: Workbench, subject: Subject) -> bool:
 def speed_text(model: ModelFile, speed: Speed, limits: Limits | None) -> str:
     """Return the speed of one sequence in words, with what it is based on."""
     if limits is None or speed.provenance == "measured here":
-        return f"{digits(speed.decode_per_s)} tokens/s with one sequence, the best measured here."
+        return f"{digits(speed.decode_per_s)} tok/s with one sequence, the best measured here."
     return (
-        f"At most {digits(speed.decode_per_s)} tokens/s with one sequence, estimated: each token reads "
+        f"At most {digits(speed.decode_per_s)} tok/s with one sequence, estimated: each token reads "
         f"{quantity(weights_read(model, 1), 'B')} of weights, and this machine reads "
         f"{quantity(limits.bandwidth_bytes_per_s, 'B')} per second."
     )

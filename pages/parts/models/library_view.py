@@ -28,6 +28,7 @@ ADDED, REFUSED, PATH = "models_added", "models_add_refused", "models_path"
 MOST_MB = MOST_BYTES >> 20
 NAME_WIDTH, HASH_DIGITS = 240, 12
 NEEDS, IN_MEMORY, SPEED, PARAMETERS = "needs", "in RAM", "one sequence", "parameters"
+IN_CACHE = "memory does not limit what fits in the processor's cache; a benchmark measures it."
 HELPS = {
     NEEDS: "Weights, KV cache, buffers and process of one instance with 8 sequences of the trained context, up to "
     "2,048 tokens each",
@@ -53,6 +54,8 @@ def show(bench: Workbench) -> None:
         task_button.button(
             bench, "Measure this machine · a few seconds", "straighten", "models_limits", bench.bench.measure_limits
         )
+    elif unlimited := [model for model in models if model.speed is None]:
+        st.caption(plain(f"{counted(len(unlimited), 'model')} without a speed: {IN_CACHE}"))
     task_button.show(bench)
     _add(bench)
     unusable([entry for entry in entries if isinstance(entry.file, BrokenFile)])
@@ -85,7 +88,7 @@ def _table(models: Sequence[LibraryModel]) -> None:
             on_click=_open,
             args=([model.file.path for model in models],),
         ),
-        **{name: st.column_config.NumberColumn(format="localized") for name in ("trained context", "vocabulary")},
+        **number_columns.counts("trained context", "vocabulary"),
     }
     in_words = table.style.format(na_rep=NOT_MEASURED).format(
         parameters, subset=table.columns.intersection([PARAMETERS])
@@ -168,11 +171,20 @@ def unusable(entries: Sequence[LibraryEntry]) -> None:
         return
     st.caption(f"{counted(len(entries), 'file')} cannot be used.")
     rows = [
-        {"file": one_line(entry.label or entry.name), "place": entry.place.name, "reason": one_line(entry.file.reason)}
+        {
+            "file": one_line(entry.label or entry.name),
+            "place": entry.place.name,
+            "reason": one_line(_reason(entry.file)),
+        }
         for entry in entries
         if isinstance(entry.file, BrokenFile)
     ]
     st.dataframe(rows, hide_index=True, key="models_broken", alt="Files that cannot be used")
+
+
+def _reason(file: BrokenFile) -> str:
+    """Return the reason without the path of the file, which has a column of its own."""
+    return file.reason.removeprefix(f"{readable(file.path)}: ")
 
 
 def _places() -> None:

@@ -129,9 +129,6 @@ def _tensors(file: ModelFile) -> None:
             "bits per value": [group.bits_per_value for group in groups],
         }
     )
-    config = {
-        **number_columns.formats(table, {}),
-        "values": st.column_config.NumberColumn(format="localized"),
-    }
+    config = number_columns.formats(table, {}) | number_columns.counts("tensors", "values")
     with st.expander(f"Tensors · {len(file.tensors):,}", key="model_tensors_table"):
         st.dataframe(table, hide_index=True, column_config=config, placeholder=NOT_MEASURED, alt="Tensors of the model")

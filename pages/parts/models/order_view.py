@@ -12,7 +12,7 @@ from engine.models import ModelFile
 from engine.models.details import readable
 from engine.units import NOT_MEASURED, quantity
 from engine.workbench import Workbench
-from pages.parts import number_columns, task_progress
+from pages.parts import address, number_columns, task_progress
 from pages.parts.address import bound
 from pages.parts.benchmark.charts import draw
 from pages.parts.models import file_task, order_charts, place
@@ -103,10 +103,16 @@ def _select(label: str, paths: list[str], labels: Mapping[str, str], name: str, 
 def _measure(bench: Workbench, a: ModelFile, b: ModelFile) -> None:
     st.button(
         plain(f"Load A, B, A · {quantity(2 * a.size + b.size, 'B')}"), type="primary", icon=":material/repeat:",
-        key="order_measure", disabled=not file_task.is_free(bench), on_click=attempt,
-        args=(ERROR, lambda: bench.load_order.start(a.path, b.path)),
+        key="order_measure", disabled=not file_task.is_free(bench), on_click=_start, args=(bench, a, b),
     )  # fmt: skip
     st.caption(plain(f"{expectation(a, b, available_memory())} {ABOUT}"))
+
+
+def _start(bench: Workbench, a: ModelFile, b: ModelFile) -> None:
+    """Start the measurement; the URL names both models, as the loaded one, which is unloaded, is A without it."""
+    for name, file in ((FIRST, a), (SECOND, b)):
+        address.put(name, readable(file.path))
+    attempt(ERROR, lambda: bench.load_order.start(a.path, b.path))
 
 
 def _found(order: LoadOrder) -> None:

@@ -1,8 +1,10 @@
 """Position on the Models page: the view and the model, both in the URL."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import streamlit as st
 
@@ -13,6 +15,7 @@ from engine.workbench import Workbench
 from pages.parts import address
 from pages.parts.labels import distinct
 
+K = TypeVar("K", str, Path)
 CONTROL = "models_view"
 LIBRARY, FIT, GET, QUANTISE, ORDER = "library", "fit", "get", "quantise", "order"
 EXAMPLE = "notes"
@@ -65,7 +68,18 @@ def models() -> dict[str, ModelFile]:
 
 def labels(files: Mapping[str, ModelFile]) -> dict[str, str]:
     """Return the labels of models in a list of choices."""
-    return distinct({path: f"{readable(file.name)} · {facts_of(file)}" for path, file in files.items()})
+    return distinct_by_file({path: f"{readable(file.name)} · {facts_of(file)}" for path, file in files.items()})
+
+
+def distinct_by_file(labels: Mapping[K, str]) -> dict[K, str]:
+    """Return the labels of models, by their paths, on one line each; where they are the same, with the file's name."""
+    times = Counter(labels.values())
+    return distinct(
+        {
+            path: f"{label} · {readable(Path(path).name)}" if times[label] > 1 else label
+            for path, label in labels.items()
+        }
+    )
 
 
 def facts_of(file: ModelFile) -> str:

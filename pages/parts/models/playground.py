@@ -11,6 +11,7 @@ from engine.protocol import Engine
 from engine.units import counted
 from engine.vocabulary import Vocabulary
 from engine.workbench import Workbench
+from pages.parts import number_columns
 from pages.parts.labels import one_line, token_text
 from pages.parts.live_ask import MAX_TEXT
 from pages.parts.notice import notice
@@ -62,7 +63,10 @@ def _tokenizer(source: Source, file: ModelFile) -> None:
     except EngineError as error:
         notice(error)
         return
-    st.dataframe(tokens(source.vocabulary, ids), hide_index=True, key="playground_tokens", alt="Tokens of the text")
+    st.dataframe(
+        tokens(source.vocabulary, ids), hide_index=True, key="playground_tokens", alt="Tokens of the text",
+        column_config=number_columns.counts("position", "id"),
+    )  # fmt: skip
 
 
 def tokens(vocabulary: Vocabulary, ids: list[int]) -> pd.DataFrame:

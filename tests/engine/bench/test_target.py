@@ -179,7 +179,7 @@ def test_a_cell_that_memory_does_not_hold_cannot_be_opened(
     story_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", limited_python(tmp_path, 1536 << 20))
-    with pytest.raises(ModelError, match="64 x 8,192 tokens|ended|crashed"):
+    with pytest.raises(ModelError, match="64 × 8,192 tokens|ended|crashed"):
         open_engine_target(make_cell(story_model, pool={"parallel": 64, "n_ctx": 8192}))
 
 

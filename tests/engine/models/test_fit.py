@@ -85,8 +85,8 @@ def test_the_example_of_the_notes_is_three_terabytes_and_three_times_the_weights
     assert row.weights == 2 * model.num_parameters + 2 * (2 * 118 + 1) * model.n_embd
     assert round(row.kv / row.weights) == 3
     assert not row.fits
-    assert "118 layers x 48 heads x 128 numbers, keys and values in f16: 2.90 MB per token" in says
-    assert "x 512 sequences x 2,048 tokens = 3.04 TB, 2.8 times the weights of 1.08 TB" in says
+    assert "118 layers × 48 heads × 128 numbers, keys and values in f16: 2.90 MB per token" in says
+    assert "× 512 sequences × 2,048 tokens = 3.04 TB, 2.8 times the weights of 1.08 TB" in says
 
 
 def test_the_arithmetic_leaves_out_what_is_not_the_same_in_all_layers() -> None:

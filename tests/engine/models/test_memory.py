@@ -167,8 +167,8 @@ def test_shared_weights_are_counted_once_and_copies_for_each(synthetic: Path) ->
     assert shared.total == shared.weights + 3 * (shared.kv + shared.compute + shared.output + shared.process)
     assert f"weights {quantity(shared.weights, 'B')} shared + KV" in shared.arithmetic
     mapped, copied_each = quantity(private.mapped, "B"), quantity(private.copied, "B")
-    assert f"weights {mapped} shared and 3 x {copied_each} private + KV" in private.arithmetic
-    assert "weights 3 x" in copied.arithmetic
+    assert f"weights {mapped} shared and 3 × {copied_each} private + KV" in private.arithmetic
+    assert "weights 3 ×" in copied.arithmetic
 
 
 def test_a_larger_vocabulary_and_its_merges_take_memory_in_each_process(synthetic: Path) -> None:
@@ -196,11 +196,11 @@ def test_what_does_not_fit_is_refused_with_the_arithmetic(synthetic: Path, monke
     assert check_fits(model, spec).fits
     monkeypatch.setattr(memory, "available_memory", lambda: needed.total - 1)
     with pytest.raises(
-        MemoryRefused, match=rf"{model.path.name} needs more .*weights .*KV cache 2 x .*available"
+        MemoryRefused, match=rf"{model.path.name} needs more .*weights .*KV cache 2 × .*available"
     ) as seen:
         check_fits(model, spec)
     assert quantity(needed.total, "B") in str(seen.value)
-    assert f"4 x 512 tokens, {model.n_layer} layers, f16 keys" in str(seen.value)
+    assert f"4 × 512 tokens, {model.n_layer} layers, f16 keys" in str(seen.value)
 
 
 def test_an_absurd_context_is_refused_for_real(synthetic: Path) -> None:
