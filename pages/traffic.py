@@ -9,7 +9,7 @@ from pages.parts.traffic import call_filter, call_table, call_view, clients_view
 bench = current()
 api = server_of(bench)
 st.title("Traffic", anchor=False)
-server_bar.show(api)
+server_bar.show(api, has_model=bench.model.engine is not None)
 if api.traffic.num_calls:
     call_table.show(api.traffic, call_filter.show(api.traffic))
     call_view.show(bench, api)

@@ -19,8 +19,9 @@ from engine.api.openai.server import ApiServer, server_of
 from engine.api.openai.traffic import LONGEST_BODY, CallRow, Figures, Traffic
 from engine.units import NOT_MEASURED
 from engine.workbench import Workbench
+from engine.workbench.model_manager import ModelState
 from pages.parts.plain import plain, visible
-from pages.parts.traffic import call_code, call_view
+from pages.parts.traffic import call_code, call_view, server_bar
 from pages.parts.traffic.call_again import sampling_fields
 from pages.parts.traffic.call_cells import cells
 from pages.parts.traffic.call_feed import SHOWN_ROWS, CallFeed
@@ -68,6 +69,15 @@ def test_until_the_first_call_the_lines_stand_open_and_then_the_calls_do(api: Ap
     at = page()
     assert not at.main.subheader and len(at.main.code) == 3
     assert [one.label for one in at.main.expander] == ["By client"] and at.main.text_input
+
+
+def test_without_a_model_it_is_said_that_completions_are_refused(
+    api: ApiServer, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.start(0)
+    assert plain(server_bar.NO_MODEL) not in said(page())
+    monkeypatch.setattr(bench.model_manager, "_state", ModelState())
+    assert plain(server_bar.NO_MODEL) in said(page())
 
 
 def test_a_port_that_is_taken_is_said_on_the_page(api: ApiServer, bench: Workbench) -> None:

@@ -9,14 +9,15 @@ from pages.parts.plain import plain
 
 PORT_KEY, FAILURE = "traffic_port", "traffic_failure"
 POINT = "Point a program here"
+NO_MODEL = "no model is loaded, so completions are refused until one is"
 
 
-def show(api: ApiServer) -> None:
+def show(api: ApiServer, *, has_model: bool) -> None:
     """Draw the server's state with its one button."""
     if api.port is None:
         _stopped(api)
     else:
-        _running(api)
+        _running(api, has_model=has_model)
     failure = st.session_state.pop(FAILURE, None)
     if failure is not None:
         notice(failure)
@@ -35,9 +36,10 @@ def _stopped(api: ApiServer) -> None:
                   args=(api,))  # fmt: skip
 
 
-def _running(api: ApiServer) -> None:
+def _running(api: ApiServer, *, has_model: bool) -> None:
+    refusing = "" if has_model else f" · {NO_MODEL}"
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        st.caption(plain(f"Answers at http://127.0.0.1:{api.port}/v1"), width="stretch")
+        st.caption(plain(f"Answers at http://127.0.0.1:{api.port}/v1{refusing}"), width="stretch")
         if api.traffic.num_calls:
             with st.popover(POINT, icon=":material/link:", key="traffic_lines"):
                 _lines(api)
