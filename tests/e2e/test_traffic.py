@@ -13,6 +13,7 @@ from playwright.sync_api import Dialog, Page, expect
 
 from engine.api.openai.server import KEY_FILE
 from tests.e2e.conftest import Server, is_settled, running
+from tests.e2e.test_every_page import unreadable
 from tests.pages.app import HOSTILE
 from tests.processes import free_port
 from tests.waiting import until
@@ -108,6 +109,20 @@ def test_a_call_opened_by_its_address_is_in_sight_in_the_table(served: Served, o
     opened = page.get_by_role("table", name="Calls, newest first").locator("tr[aria-selected=true]")
     expect(opened).to_have_attribute("data-number", "1")
     expect(opened).to_be_in_viewport()
+
+
+def test_code_can_be_read_in_both_themes(served: Served, open_page: OpenPage) -> None:
+    served.call("code/1", prompt="Once", max_tokens=2, logprobs=1, echo=True)
+    page = open_page(f"{served.server.url}/traffic?call=1", "Traffic")
+    page.get_by_role("tab", name="Request as sent").click()
+    expect(page.get_by_text('"prompt":').first).to_be_visible()
+    is_settled(page)
+    page.get_by_role("button", name="Point a program here").click()
+    expect(page.get_by_text("OPENAI_BASE_URL")).to_be_visible()
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        expect(page.get_by_test_id("stApp")).to_have_css("color-scheme", theme)
+        assert unreadable(page) == [], theme
 
 
 def test_the_keyboard_goes_to_one_row_from_it_to_others_and_on(served: Served, open_page: OpenPage) -> None:
