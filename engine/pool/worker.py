@@ -61,32 +61,34 @@ class Outbox:
             self.is_urgent = True
 
     def ended(self, sequence: Sequence) -> None:
-        self.flush()
         times = (sequence.prefill_s, sequence.decode_s)
         reason = sequence.finish_reason or "stop"
         threads = (sequence.threads, sequence.threads_batch)
         self._without_token.discard(sequence.job)
-        self._send(m.Ended(sequence.job, reason, sequence.text_bytes, *times, "", "", *threads))
+        self._send(*self._gathered(), m.Ended(sequence.job, reason, sequence.text_bytes, *times, "", "", *threads))
 
     def cancelled(self, job: int) -> None:
         self._without_token.discard(job)
         self._send(m.Ended(job, "cancelled", 0, 0.0, 0.0, "", ""))
 
     def failed(self, job: int, error: EngineError) -> None:
-        self.flush()
         self._without_token.discard(job)
-        self._send(m.Ended(job, "", 0, 0.0, 0.0, type(error).__name__, str(error)))
+        self._send(*self._gathered(), m.Ended(job, "", 0, 0.0, 0.0, type(error).__name__, str(error)))
 
     def flush(self) -> None:
         """Send the steps gathered so far, those of each job together: each delivery wakes who reads it."""
-        self.is_urgent = False
-        if self._rows:
-            self._send(m.Decoded([m.Steps(*key, b"".join(rows)) for key, rows in self._rows.items()]))
-            self._rows = {}
+        if gathered := self._gathered():
+            self._send(*gathered)
 
-    def _send(self, message: Message) -> None:
+    def _gathered(self) -> list[Message]:
+        """Return the message with the steps gathered so far, if there are any; they are gathered no more."""
+        self.is_urgent = False
+        rows, self._rows = self._rows, {}
+        return [m.Decoded([m.Steps(*key, b"".join(steps)) for key, steps in rows.items()])] if rows else []
+
+    def _send(self, *messages: Message) -> None:
         self._stamp(SENDING)
-        self._channel.send(message)
+        self._channel.send(*messages)
 
 
 class Opened(NamedTuple):

@@ -30,16 +30,21 @@ class Channel:
         self._begun = bytearray()
         self._received: list[Any] = []
 
-    def send(self, message: Any) -> None:
-        """Send one message; raises OSError when the other end is closed, TimeoutError after the socket's timeout."""
-        self.finish(self.encoded(message))
+    def send(self, *messages: Any) -> None:
+        """Send messages, together as far as they fit the socket, so that the other end wakes once.
 
-    def encoded(self, message: Any) -> memoryview:
-        """Return the frame of a message; raises TypeError, ValueError or OverflowError where it cannot be encoded."""
-        frame = bytearray(_LENGTH)
-        self._encoder.encode_into(message, frame, _LENGTH)
-        frame[:_LENGTH] = (len(frame) - _LENGTH).to_bytes(_LENGTH, "little")
-        return memoryview(frame)
+        Raises OSError when the other end is closed, TimeoutError after the socket's timeout.
+        """
+        self.finish(self.encoded(*messages))
+
+    def encoded(self, *messages: Any) -> memoryview:
+        """Return the frames of messages; raises TypeError, ValueError or OverflowError where one cannot be encoded."""
+        frames = bytearray()
+        for message in messages:
+            at = len(frames)
+            self._encoder.encode_into(message, frames, at + _LENGTH)
+            frames[at : at + _LENGTH] = (len(frames) - at - _LENGTH).to_bytes(_LENGTH, "little")
+        return memoryview(frames)
 
     def offer(self, frame: memoryview) -> memoryview:
         """Send as much of a frame as a socket without a timeout takes at once, and return the rest.

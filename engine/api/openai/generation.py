@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -70,8 +71,7 @@ class Generator:
 
     def check_model(self, name: str) -> None:
         """Raise ApiError where a request names a model that is not loaded."""
-        known = self.model_id
-        if name and known and name != known:
+        if name and (known := self.model_id) and name != known:
             raise ApiError(
                 404, f"The model {quoted(name)} is not loaded; {known!r} is.", param="model", code="model_not_found"
             )
@@ -82,7 +82,7 @@ class Generator:
         """Start the trials of a completion request, which name its unknown fields. Raises ApiError."""
         engine = self.engine()
         self.check_model(asked.model)
-        limits = Limits(
+        limits = _limits(
             max_tokens=16 if asked.max_tokens is None else asked.max_tokens,
             top_k=RECORDED_TOP_K,
             stop=asked.stops,
@@ -99,7 +99,7 @@ class Generator:
         engine = self.engine()
         self.check_model(asked.model)
         most = asked.max_tokens if asked.max_completion_tokens is None else asked.max_completion_tokens
-        limits = Limits(
+        limits = _limits(
             max_tokens=engine.capabilities.n_ctx or UNKNOWN_MAX_TOKENS if most is None else most,
             top_k=RECORDED_TOP_K,
             stop=asked.stops,
@@ -209,6 +209,15 @@ async def _left(request: Request) -> None:
     """Wait until the client of a request whose body was read has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+def _limits(*, stop: tuple[str, ...], **numbers: Any) -> Limits:
+    """Return the limits of a request. Raises ConfigError."""
+    return Limits(stop=stop, **numbers) if stop else _kept_limits(**numbers)
+
+
+_kept_limits = lru_cache(maxsize=64)(Limits)
+"""The same for numbers alone, checked once for clients that ask again and again."""
 
 
 def _seeded(sampling: Sampling, n: int) -> list[Sampling]:

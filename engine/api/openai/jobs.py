@@ -78,6 +78,7 @@ class Job:
         finally:
             self.finished_at, self._ended = time.time(), time.monotonic()
             self.num_bytes += len(self._response or b"") + TOKEN_BYTES * self.begun.num_tokens
+            self._call.settle()  # no response comes after it, by whose end the others are settled
 
     @property
     def age_s(self) -> float:

@@ -3,10 +3,12 @@
 import itertools
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from engine.errors import ModelError
 from engine.llama.runner import QueuedRequest
 from engine.pool import messages as m
 from engine.pool.worker import Outbox, Worker
@@ -36,6 +38,7 @@ class ScriptedChannel:
 
     def __init__(self, messages: Iterator[m.ToWorker]) -> None:
         self._messages = messages
+        self.sent: list[tuple[object, ...]] = []
         self.num_answers = 0
 
     def poll(self, _patience_ms: float | None) -> bool:
@@ -44,8 +47,9 @@ class ScriptedChannel:
     def receive(self) -> list[m.ToWorker]:
         return [next(self._messages)]
 
-    def send(self, message: object) -> None:
-        self.num_answers += isinstance(message, m.Answer)
+    def send(self, *messages: object) -> None:
+        self.sent.append(messages)
+        self.num_answers += sum(isinstance(message, m.Answer) for message in messages)
 
 
 FLOODS: dict[str, m.ToWorker] = {
@@ -97,3 +101,26 @@ def test_only_steps_with_the_first_token_of_a_job_are_urgent() -> None:
     outbox.cancelled(3)
     outbox.steps(3, [b"row"], is_prompt=False)
     assert not outbox.is_urgent
+
+
+def test_the_end_of_a_job_is_sent_together_with_the_steps_before_it() -> None:
+    channel = ScriptedChannel(iter(()))
+    outbox = Outbox(channel, lambda *_phase: None)  # type: ignore[arg-type]
+    ended: Any = SimpleNamespace(
+        job=1, prefill_s=0.1, decode_s=0.2, finish_reason="length", threads=1, threads_batch=1, text_bytes=2
+    )
+    outbox.steps(1, [b"a"], is_prompt=False)
+    outbox.steps(2, [b"b"], is_prompt=False)
+    outbox.ended(ended)
+    outbox.failed(2, ModelError("no room"))
+    outbox.steps(3, [b"c"], is_prompt=False)
+    outbox.failed(3, ModelError("no room"))
+    outbox.flush()
+    assert channel.sent == [
+        (
+            m.Decoded([m.Steps(1, False, b"a"), m.Steps(2, False, b"b")]),
+            m.Ended(1, "length", 2, 0.1, 0.2, "", "", 1, 1),
+        ),
+        (m.Ended(2, "", 0, 0.0, 0.0, "ModelError", "no room"),),
+        (m.Decoded([m.Steps(3, False, b"c")]), m.Ended(3, "", 0, 0.0, 0.0, "ModelError", "no room")),
+    ]
