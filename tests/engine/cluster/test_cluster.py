@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import numpy as np
 import psutil
@@ -19,14 +21,17 @@ from engine.calls import embed
 from engine.cluster import messages
 from engine.cluster.cluster import Cluster
 from engine.errors import ConfigError, EngineError, ServerFailed, WorkerDied
+from engine.history import History
 from engine.jobs import Job
 from engine.pool.pool import Pool
 from engine.pool.watchdog import SILENCE_S
 from engine.process.program import Program
+from engine.settings import Settings
 from engine.specs import Sampling
 from tests.conftest import ENDLESS
 from tests.processes import children_with, free_port
 from tests.ray_cluster import RayCluster, ray_cluster
+from tests.servers import our_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -195,6 +200,28 @@ def test_the_command_line_generates_on_a_cluster(cluster: RayCluster, story_mode
         for more in ([], ["--cluster", cluster.address])
     )
     assert alone == spread != ""
+
+
+def test_the_command_line_serves_from_a_cluster(
+    cluster: RayCluster, story_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.forget_killed()
+    words = ["--cluster", cluster.address, "--threads", "1", "--parallel", "1", "--n-ctx", "256"]
+    body = json.dumps({"prompt": PROMPT, "max_tokens": 60, "ignore_eos": True}).encode()
+
+    def asked(address: str) -> str:
+        request = Request(f"{address}/v1/completions", body, {"Content-Type": "application/json"})
+        with urlopen(request, timeout=120) as answer:
+            assert json.load(answer)["usage"]["completion_tokens"] == 60
+            return str(answer.headers["x-logitbench-trial"])
+
+    with our_server(story_model, tmp_path, *words) as address, ThreadPoolExecutor(6) as users:
+        trials = list(users.map(asked, [address] * 6))
+    until(lambda: not workers_of(cluster) and not agents_of(cluster), "a process of the server stays")
+    monkeypatch.setenv("LOGITBENCH_HOME", str(tmp_path))
+    with History.open(Settings.from_environment().history) as history:
+        nodes = {trial.node for id in trials if (trial := history.trial(id)) is not None}
+    assert len(nodes) > 1 and nodes <= set("abc")
 
 
 def test_the_command_line_measures_a_plan_on_every_node(cluster: RayCluster, story_model: Path) -> None:
