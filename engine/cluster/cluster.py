@@ -182,10 +182,8 @@ class Cluster:
 
         Raises ConfigError for what is no address, ServerFailed where nothing answers, and "auto" was asked lately.
         """
-        if self._joined == "auto":
-            return "auto"
         try:
-            _check_reachable(self._joined)
+            check_reachable(self._joined)
         except ServerFailed:
             now = time.monotonic()
             if self.address != "auto" or now - self._found_at < AUTO_S:
@@ -361,8 +359,10 @@ def _late() -> str:
     return f"its agent did not dial in within {_AGENT_S:g} s: see Ray's logs of that node"
 
 
-def _check_reachable(address: str) -> None:
-    """Raise ConfigError for what is no address, ServerFailed where nothing listens."""
+def check_reachable(address: str) -> None:
+    """Raise ConfigError for what is neither an address nor "auto", ServerFailed where nothing listens."""
+    if address == "auto":
+        return
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not port.isascii() or not 0 < int(port) < 1 << 16:
         raise ConfigError(f"cluster = {address[:200]!r}: must be HOST:PORT, as `ray start --head` prints it, or auto")

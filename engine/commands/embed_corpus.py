@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from engine.cluster.cluster import EXTRA
+from engine.cluster.cluster import EXTRA, check_reachable
 from engine.commands.printing import print_json, print_text
 from engine.commands.watched import watch
 from engine.embedding.backends import check_usable
@@ -43,6 +43,7 @@ def embed_corpus(given: argparse.Namespace) -> None:
         raise ConfigError("--workers: with --cluster each node has one")
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(EXTRA)
+    check_reachable(given.cluster)  # before the folder is begun, and as Ray itself would wait for minutes
     out = given.out.resolve()
     spec = EmbedSpec(model=given.model, backend=given.backend, is_query=given.query)
     if spec.engine:

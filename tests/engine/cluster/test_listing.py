@@ -248,7 +248,7 @@ def test_an_agent_is_started_anew_by_the_next_program_that_speaks_to_ray(
     programs = iter(made)
     monkeypatch.setattr(clusters, "Program", lambda *_given, **_more: next(programs))
     monkeypatch.setattr(clusters, "RemoteNode", greeted)
-    monkeypatch.setattr(clusters, "_check_reachable", lambda _address: None)
+    monkeypatch.setattr(clusters, "check_reachable", lambda _address: None)
     with unopened(monkeypatch, "127.0.0.1:1") as cluster:
         cluster._listener = Listener("127.0.0.1")
         cluster._look_for_nodes()

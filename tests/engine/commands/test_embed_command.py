@@ -20,6 +20,7 @@ from engine.embedding.measuring import Progress
 from engine.embedding.models import find_model
 from tests.engine.backends.embedding_answers import answer, vector_of
 from tests.engine.backends.fake_server import fake_server
+from tests.processes import free_port
 
 
 @pytest.fixture
@@ -177,3 +178,19 @@ def test_what_a_corpus_needs_is_said(
     (tmp_path / "corpus").mkdir()
     assert main(["embed", "corpus", "--cluster", "auto", *more]) == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [("nowhere", "must be HOST:PORT"), ("127.0.0.1:{port}", "no Ray cluster answers at 127.0.0.1:{port}")],
+)
+def test_a_corpus_for_no_cluster_begins_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, address: str, sentence: str
+) -> None:
+    pytest.importorskip("ray")
+    port, out = free_port(), tmp_path / "out"
+    (tmp_path / "corpus").mkdir()
+    words = ["embed", str(tmp_path / "corpus"), "--out", str(out), "--cluster", address.format(port=port)]
+    assert main(words) == 2
+    assert sentence.format(port=port) in capsys.readouterr().err
+    assert not out.exists()
