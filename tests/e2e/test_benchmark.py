@@ -28,6 +28,21 @@ def field(page: Page, label: str, value: str) -> None:
     is_settled(page)
 
 
+IN_EQUAL_ROWS = """() => {
+  const figures = [...document.querySelectorAll("[data-testid=stMetric]")];
+  const rows = Object.groupBy(figures, (one) => Math.round(one.getBoundingClientRect().top));
+  return figures.length === 4 && new Set(Object.values(rows).map((row) => row.length)).size === 1;
+}"""
+
+
+@pytest.mark.slow
+def test_the_figures_of_a_plan_stand_in_equal_rows(kept: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{kept.url}/benchmark?question=speed", "Benchmark")
+    for width in (1400, 1150, 1000, 900, 780, 500, 390):
+        page.set_viewport_size({"width": width, "height": 1000})
+        page.wait_for_function(IN_EQUAL_ROWS)
+
+
 @pytest.mark.alone
 def test_from_a_plan_to_a_sentence(server: Server, open_page: OpenPage) -> None:
     page = open_page(f"{server.url}/benchmark", "Benchmark")

@@ -202,6 +202,11 @@ def test_only_charts_that_say_something_are_offered(plan: Plan, run: RunRecord, 
     assert run_charts.available(empty, summarise(empty), METRIC) == {}
 
 
+def test_axes_are_titled_in_lower_case(run: RunRecord, summary: Summary) -> None:
+    figure = run_charts.available(run, summary, METRIC)["By sequences"]()
+    assert (figure.layout.xaxis.title.text, figure.layout.yaxis.title.text) == ("sequences", "total speed, tok/s")
+
+
 def test_settings_that_follow_from_others_are_no_axes(summary: Summary) -> None:
     assert list(series.varied(summary.cells)) == ["layout", "parallel"]
     assert series.numeric_axes(summary.cells) == ["parallel"]

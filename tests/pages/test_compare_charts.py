@@ -144,7 +144,7 @@ def test_notes_are_on_no_front_and_marked_in_a_scatter(run: RunRecord) -> None:
 def test_parallel_coordinates_have_what_differs_and_what_all_have(comparison: Comparison) -> None:
     (lines,) = run_figures.parallel(comparison).data
     labels = [axis.label for axis in lines.dimensions]
-    assert labels[:2] == ["Layout", "Sequences"] and "total speed, tok/s" in labels
+    assert labels[:2] == ["layout", "sequences"] and "total speed, tok/s" in labels
     assert all(len(axis["values"]) == 12 for axis in lines.dimensions)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from streamlit.dataframe_util import convert_arrow_bytes_to_pandas_df
 from streamlit.testing.v1 import AppTest
 
 from engine.bench.planning.plan import Plan
@@ -17,7 +18,7 @@ from engine.models.experts import weights_read
 from engine.models.fit import SEQUENCES, FitRow, MachineMemory, contexts_for, fit_row, grid, notes_example
 from engine.models.synthetic import write_synthetic
 from engine.specs import PoolSpec
-from engine.units import digits, quantity
+from engine.units import digits, parameters, quantity
 from engine.workbench import Workbench
 from engine.workbench.model_library import Speed, look_at
 from pages.parts.models import fit_charts, fit_view, library_view, place, playground, tensor_charts
@@ -99,6 +100,13 @@ def test_why_a_model_has_no_speed_is_said(
     at = page()
     assert "source of speed" not in table(at, "quantisation")
     assert plain(f"1 model without a speed: {library_view.IN_CACHE}") in said(at)
+
+
+def test_parameters_are_counted_as_in_the_sidebar(manager: ScriptedManager, models_folder: Path) -> None:
+    (shown,) = [one for one in page().main.dataframe if "parameters" in one.value]
+    words = convert_arrow_bytes_to_pandas_df(shown.proto.arrow_data.styler.display_values)
+    assert words["parameters"].tolist() == [parameters(number) for number in shown.value["parameters"]]
+    assert "7.87 M" in words["parameters"].tolist()
 
 
 def test_how_much_lies_in_memory_is_a_share(models_folder: Path) -> None:

@@ -9,10 +9,10 @@ import streamlit as st
 
 from engine.bench.analysis import series
 from engine.bench.analysis.capacity import capacity
+from engine.bench.analysis.entries import heading
 from engine.bench.analysis.quantisations import has_quantisations, quantisations
 from engine.bench.analysis.summary import Summary
 from engine.bench.analysis.time_breakdown import time_breakdown
-from engine.bench.planning.axes import AXES_BY_NAME
 from engine.errors import ConfigError
 from engine.machine.cores import num_cores
 from engine.runs import RunRecord
@@ -70,7 +70,7 @@ def available(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]:
         found[ALL] = partial(charts.cells, run, summary, metric)
     grid, threads = series.layouts(summary, metric), series.scaling(summary, metric)
     for axis in axes:
-        label = _label(axis)
+        label = heading(axis)
         found[f"By {label.lower()}"] = partial(charts.lines, run, summary, axis, label, metric)
     if threads is not None:
         found["Threads"] = lambda: charts.scaling(run, threads, metric, num_cores())
@@ -114,7 +114,3 @@ def _embedding(run: RunRecord, summary: Summary, metric: str) -> dict[str, Make]
 def _bars(run: RunRecord) -> dict[str, Make]:
     found = time_breakdown(run)
     return {"Where the time goes": lambda: answer_charts.time_breakdown(found)} if found.bars else {}
-
-
-def _label(axis: str) -> str:
-    return AXES_BY_NAME[axis].label if axis in AXES_BY_NAME else axis

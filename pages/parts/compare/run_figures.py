@@ -8,7 +8,7 @@ import numpy.typing as npt
 import plotly.graph_objects as go
 
 from engine.bench.analysis.comparison import Comparison
-from engine.bench.analysis.entries import Entry, label_of, shown
+from engine.bench.analysis.entries import Entry, heading, shown
 from engine.bench.analysis.pareto import pareto
 from engine.history import downsampling
 from engine.samples import is_counted
@@ -153,7 +153,7 @@ def _sizes(entries: list[Entry], among: list[Entry]) -> dict[str, Any]:
 
 
 def _setting_axis(entries: list[Entry], name: str) -> dict[str, Any]:
-    values, label = run_pen.values_of(entries, name), Pen.text(label_of(name), 24)
+    values, label = run_pen.values_of(entries, name), Pen.text(heading(name), 24)
     if all(map(run_pen.is_number, values)):
         return {"label": label, "values": [run_pen.setting_of(entry, name) for entry in entries], "tickvals": values}
     return {

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from engine.bench.analysis.comparison import Comparison
-from engine.bench.analysis.entries import Entry, label_of, shown
+from engine.bench.analysis.entries import Entry, heading, label_of, shown
 from engine.samples import METRICS_BY_NAME
 from engine.units import Scale, quantity
 from pages.parts.benchmark.chart_pen import (
@@ -68,7 +68,7 @@ def scatter(comparison: Comparison, axes: Axes) -> go.Figure:
     figure.update_yaxes(title=run_pen.titled(metric, scale.unit), col=1)
     if axes.colour:
         legend_below(figure)
-        figure.update_layout(legend={"title": {"text": Pen.text(label_of(axes.colour))}})
+        figure.update_layout(legend={"title": {"text": Pen.text(heading(axes.colour))}})
     return figure
 
 
@@ -99,7 +99,7 @@ class _Across:
         else:
             words = [self._word(value) for value in self._values]
             figure.update_xaxes(type="category", categoryorder="array", categoryarray=words)
-        figure.update_xaxes(title=Pen.text(label_of(self._name)))
+        figure.update_xaxes(title=Pen.text(heading(self._name)))
 
     def _word(self, value: Any) -> str:
         return Pen.text(shown(self._name, value), 40)

@@ -19,7 +19,7 @@ from pages.parts.cost import asked, charts
 from pages.parts.cost.reckoning import Reckoned
 from pages.parts.plain import plain
 
-MOST_NAMED = 6
+MOST_NAMED, CONFIGURATION_WIDTH = 6, 280
 OTHERWISE: dict[Way, str] = {"notes": "With one rate for all tokens", "apart": "With a separate prompt rate"}
 TIME = ", time"
 """Ending of the headings of times, whose values are seconds."""
@@ -146,7 +146,7 @@ def table(found: Reckoned) -> None:
         **{name: st.column_config.NumberColumn(format="%,.1f", help=HELPS[PER_DOLLAR]) for name in (PER_DOLLAR, NOTED)},
         HOURLY: st.column_config.NumberColumn(format="$%,.4f"),
         "machine": st.column_config.TextColumn(pinned=True),
-        "configuration": st.column_config.TextColumn(width="medium"),
+        "configuration": st.column_config.TextColumn(width=CONFIGURATION_WIDTH),
     }
     in_words = shown.style.format(na_rep=NOT_MEASURED).format(time_taken, subset=times, na_rep=NOT_MEASURED)
     st.dataframe(
