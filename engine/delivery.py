@@ -33,14 +33,14 @@ def check_may_wait() -> None:
         )
 
 
-def call_back(told: Callable[..., object], name: str, *args: object) -> None:
+def call_back(callback: Callable[..., object], name: str, *args: object) -> None:
     """Call a function of the package's user, logging what it raises under `name`.
 
     That includes SystemExit, which would end a delivery thread, and with it every later answer; in the main thread
     SystemExit and KeyboardInterrupt are raised.
     """
     try:
-        told(*args)
+        callback(*args)
     except BaseException as error:
         if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
             raise

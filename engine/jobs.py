@@ -375,8 +375,8 @@ class Job(Future[Completion]):
             for listener in list(self._listeners.values()):
                 self._call(listener)
 
-    def _call(self, told: Callable[[], object]) -> None:
-        call_back(told, f"a callback of job {self.id}")
+    def _call(self, callback: Callable[[], object]) -> None:
+        call_back(callback, f"a callback of job {self.id}")
 
 
 def _nothing_left(_job: Job) -> int:

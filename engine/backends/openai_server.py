@@ -356,12 +356,12 @@ class ServerEngine(metaclass=Refusing):
         self.close()
 
 
-def _tell(job: Job, told: Callable[..., object], *args: object) -> None:
+def _tell(job: Job, callback: Callable[..., object], *args: object) -> None:
     """Call a function with what came for a job, unless it is over; an answer that cannot be read fails it."""
     if job.done():
         return
     try:
-        told(*args)
+        callback(*args)
     except EngineError as error:
         job.fail(error)
     except Exception as defect:

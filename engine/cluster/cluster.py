@@ -90,23 +90,23 @@ class Cluster:
         for name, reason in failures.items():
             _log.warning("node %s is not used: %s", name, reason)
         if not self.nodes:
-            told = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
-            raise ServerFailed(f"no node of the cluster can be used ({told or 'it has none'})")
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in failures.items())
+            raise ServerFailed(f"no node of the cluster can be used ({reasons or 'it has none'})")
 
     def _await_all(self, tell: Callable[[int], object]) -> None:
         """Wait until no agent starts any more, at most for the time that each has; `tell` is called with the number of
         nodes ready, without the lock. A node that is late counts as failed until its agent comes."""
-        end, told, is_waiting = time.monotonic() + _AGENT_S, -1, True
+        end, num_ready, is_waiting = time.monotonic() + _AGENT_S, -1, True
 
         def is_new() -> bool:
-            return len(self._nodes) != told or not self._starting or self._is_over.is_set()
+            return len(self._nodes) != num_ready or not self._starting or self._is_over.is_set()
 
         while is_waiting:
             with self.changed:
                 is_new_now = self.changed.wait_for(is_new, end - time.monotonic())
                 is_waiting = is_new_now and bool(self._starting) and not self._is_over.is_set()
-                told = len(self._nodes)
-            tell(told)
+                num_ready = len(self._nodes)
+            tell(num_ready)
         with self.changed:
             self._failures = dict.fromkeys(self._starting, _late()) | self._failures
 
@@ -267,10 +267,10 @@ class Cluster:
         try:
             node = self._dialled(found)
         except Exception as error:  # whatever it is, the node is tried again
-            told = str(error) if isinstance(error, EngineError) else repr(error)
-            _log.info("node %s is not used: %s", self._names[found.id], told)
+            reason = str(error) if isinstance(error, EngineError) else repr(error)
+            _log.info("node %s is not used: %s", self._names[found.id], reason)
             with self.changed:
-                self._failures[found.id] = told
+                self._failures[found.id] = reason
         with self.changed:
             self._starting.discard(found.id)
             if node is not None and not node.is_lost and not self.is_closed:

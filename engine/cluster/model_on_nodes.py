@@ -26,7 +26,7 @@ class ModelOnNodes:
         self._paths: dict[str, str] = {}
 
     def send(self, nodes: Sequence[RemoteNode], tell: Tell) -> None:
-        """Have all nodes get what they lack. `tell` is told of the node that lacks the most, with the time left of all,
+        """Have all nodes get what they lack. `tell` reports the node that lacks the most, with the time left of all,
         by one thread at a time.
 
         Raises the first error of `path_on`; the transfers to the other nodes end too, and go on from there next time.

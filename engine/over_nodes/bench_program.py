@@ -23,7 +23,7 @@ from engine.runs import CellRecord, RunRecord, RunStatus
 from engine.samples import Samples
 
 TELL_S, SEND_S = 0.5, 5.0
-"""How often progress is told, and the run so far is sent at most."""
+"""How often progress is reported, and the run so far is sent at most."""
 
 _TO_PROGRAM: Any = m.ToProgram
 

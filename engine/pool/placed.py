@@ -124,8 +124,8 @@ class OnNodes:
         return [self._info(node, counts.get(node.name, 0)) for node in self._cluster.nodes]
 
     def _info(self, node: RemoteNode, num_workers: int) -> NodeInfo:
-        told = self._difference(node, self._llama_at(node))
-        return node.info(num_workers, *(("", told) if self._asked.mixed else (told, "")))
+        reason = self._difference(node, self._llama_at(node))
+        return node.info(num_workers, *(("", reason) if self._asked.mixed else (reason, "")))
 
     def add(self, name: str) -> int:
         """Reserve a place on a node, the one with the most cores left where `name` is empty; return its index.
@@ -220,8 +220,8 @@ class OnNodes:
     def _difference(self, node: RemoteNode, llama: Mapping[str, str]) -> str:
         """Return in what a node's packages or llama.cpp differ, as a predicate; empty where they do not."""
         theirs = {name: node.hello.versions.get(name, "") for name in self._packages}
-        if told := difference(theirs, self._packages):
-            return f"has another {told}"
+        if differing := difference(theirs, self._packages):
+            return f"has another {differing}"
         for part in _COMPARED:
             own, other = self._llama.get(part, ""), llama.get(part, "")
             if own != other:
@@ -265,12 +265,12 @@ def on_nodes(
         asked.address, on_opening, lambda ready, found: on_sending(0.0, f"{ready} of {counted(found, 'node')} ready")
     )
 
-    def told(share: float, doing: str) -> None:
+    def report(share: float, doing: str) -> None:
         check_open(cluster)
         on_sending(share, doing)
 
     with opening(cluster):
-        found = OnNodes(cluster, asked, file, spec, build, prefill_share, told)
+        found = OnNodes(cluster, asked, file, spec, build, prefill_share, report)
         on_sending(1.0, "loading the model")
         check_open(cluster)  # its nodes count as lost once it is closed, and the loss of nodes ends no opening
         return found
@@ -287,11 +287,13 @@ def _counts(nodes: list[RemoteNode], asked: ClusterSpec, instances: int) -> dict
     return counts
 
 
-def halves(told: Callable[[float], object], on_step: Callable[[str], object]) -> tuple[Tell, Callable[[float], object]]:
-    """Return what reports the first half of a load, which is told in words too, and what reports the second."""
+def halves(
+    report: Callable[[float], object], on_step: Callable[[str], object]
+) -> tuple[Tell, Callable[[float], object]]:
+    """Return what reports the first half of a load, which is reported in words too, and what reports the second."""
 
     def first(share: float, doing: str) -> None:
-        told(share / 2)
+        report(share / 2)
         on_step(doing)
 
-    return first, lambda share: told(0.5 + share / 2)
+    return first, lambda share: report(0.5 + share / 2)

@@ -75,12 +75,12 @@ class Pool(metaclass=Refusing):
         self.spec = with_layout(asked, self.file, on_opening)
         settings = Settings.from_environment()
         self._nodes: OnNodes | None = None
-        told = on_loading = on_progress or (lambda _share: None)
+        report = on_loading = on_progress or (lambda _share: None)
         if asked_cluster is None:
             check_fits(self.file, self.spec)
             places: Places = here(self.file, self.spec, build, settings.prefill_share)
         else:
-            telling, on_loading = halves(told, on_step)
+            telling, on_loading = halves(report, on_step)
             places = self._nodes = on_nodes(
                 asked_cluster, self.file, self.spec, build, settings.prefill_share, telling, on_opening
             )

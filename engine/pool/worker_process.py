@@ -122,13 +122,13 @@ class WorkerProcess:
 
     def died(self) -> EngineError:
         """Reap the dead process and fail its open calls; return the error for its open jobs."""
-        was_told_to = not self.is_alive
+        was_asked_to = not self.is_alive
         self.close()
         self.watch.look(0.0)
         error: EngineError = WorkerDied(f"{self._last_deed()}; the pool is starting another: run this again")
         if self.is_leaving:
             error = WorkerDied(f"{self._last_deed()}; it was being removed from the pool: run this again")
-        elif was_told_to:
+        elif was_asked_to:
             error = PoolClosed("the pool was closed before the worker could answer: open another")
         while self._calls:
             self._calls.popitem()[1].set_exception(error)
