@@ -119,9 +119,9 @@ def served(tmp_path_factory: pytest.TempPathFactory, story_model: Path) -> Itera
         )
         try:
             assert process.stdout is not None
-            first = process.stdout.readline().split()
-            assert first, (home / "log").read_text()
-            yield Served(first[0].partition("=")[2], tmp_path_factory.mktemp("client"))
+            variables = dict(word.split("=", 1) for word in process.stdout.readline().split() if "=" in word)
+            assert "OPENAI_BASE_URL" in variables, (home / "log").read_text()
+            yield Served(variables["OPENAI_BASE_URL"], tmp_path_factory.mktemp("client"))
         finally:
             process.terminate()
             process.wait(ENDS_S)
