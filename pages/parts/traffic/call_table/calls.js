@@ -75,9 +75,9 @@ class Calls {
     for (const row of [...rows].sort((a, b) => a.number - b.number)) this.put(row);
     while (this.rows.size > this.data.most) this.drop(Number(this.body.lastElementChild.dataset.number));
     this.mark(this.data.chosen);
-    if (all) this.rows.get(this.data.chosen)?.scrollIntoView({ block: "nearest" });
     if (!this.reached?.isConnected) this.reach(this.rows.get(this.data.chosen) ?? this.body.firstElementChild);
     this.tell();
+    if (all) this.reveal(this.rows.get(this.data.chosen));
     if (rows.some((row) => !this.known.has(row.client))) this.refresh();
   }
 
@@ -140,6 +140,11 @@ class Calls {
   mark(number) {
     this.body?.querySelector("[aria-selected]")?.removeAttribute("aria-selected");
     this.rows.get(number)?.setAttribute("aria-selected", "true");
+  }
+
+  /** Scroll the table, not the page: rows come anew after each lost connection, wherever the page is read then. */
+  reveal(row) {
+    if (row) this.scroll.scrollTop = row.offsetTop - this.scroll.clientHeight / 2;
   }
 
   choose(row) {
