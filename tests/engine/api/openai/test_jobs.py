@@ -261,19 +261,18 @@ def test_without_a_key_there_are_no_jobs(story_model: Path, api: Api) -> None:
 
 
 def test_the_figures_of_a_long_job_are_there_at_its_end(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    traffic, found, settled = server_of(api.bench).traffic, list[int](), list[None]()
+    traffic, found, settled = server_of(api.bench).traffic, list[int](), list[int]()
     number, settle = traffic.num_calls + 1, traffic.settle
     monkeypatch.setattr(traffic, "on_end", lambda figures: found.append(figures.num_generated))
 
     def settle_all() -> None:
         settle()
-        settled.append(None)
+        settled.append(traffic.num_calls)
 
     monkeypatch.setattr(traffic, "settle", settle_all)
     with api.bench.model.loaded()[0].held():
         begin(api, GREEDY)
-        num_settled = len(settled)
-        until(lambda: len(settled) > num_settled, "nothing is settled after the response")
+        until(lambda: number in settled, "nothing is settled after the response")
     until(lambda: bool(found), "nothing settles the call of a job")
     call = traffic._calls[number]
     assert found == [8] and not call._live and not call.is_open
