@@ -304,7 +304,7 @@ class Cluster:
             if ray is not None and ray is not started_by:
                 started_by = ray
                 self._ended.pop(order.node, None)
-                with suppress(WorkerDied):  # as the program that is asked, which is then replaced
+                with suppress(WorkerDied):  # the program that is asked has ended, and is replaced
                     ray.ask(order, _ASK_S)
             try:
                 return dialled.result(TICK_S)

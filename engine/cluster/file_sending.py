@@ -29,7 +29,7 @@ _MOST_IDLE = 5
 
 class FilesOfNode(Protocol):
     """The calls of `NodeFiles` on a node of this name; `call` returns at once, and the future raises an EngineError
-    once the node is lost, or some minutes without an answer."""
+    once the node is lost, or has not answered in time."""
 
     @property
     def name(self) -> str: ...
@@ -42,7 +42,7 @@ def send_model(offer: ModelOffer, node: FilesOfNode, tell: Tell, block_bytes: in
 
     `tell` is called often, also while the node is busy; what it raises ends the transfer, which goes on from there when
     it is started again. Raises ModelError, which names the node, where the node cannot have the model, does not answer,
-    or where a file of this machine changes meanwhile; and the error of a node that is lost.
+    or where a file of this machine changes meanwhile; and WorkerDied of a node that is lost or is late.
     """
     sender = new_id()
     try:
