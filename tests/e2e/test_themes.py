@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from tests.conftest import PATIENT_MS
-from tests.e2e.conftest import Server, is_settled
+from tests.e2e.conftest import ASKING, Server, is_settled
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +47,7 @@ def systems(browser: Browser) -> Iterator[dict[Theme, BrowserContext]]:
     for theme in OTHER:
         found[theme] = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
         found[theme].set_default_timeout(PATIENT_MS)
+        found[theme].add_init_script(ASKING)
     yield found
     for context in found.values():
         context.close()
@@ -78,6 +79,7 @@ def opened(context: BrowserContext, address: str, theme: Theme) -> Page:
     page.goto(address)
     page.locator(".js-plotly-plot .main-svg").first.wait_for()
     is_settled(page)
+    expect(page.locator("[data-testid=stPlotlyChart]:not(:has(.main-svg))")).to_have_count(0)
     return page
 
 
