@@ -9,6 +9,11 @@
     }),
   );
 
+  /** Parts of a figure that hold no colours; a text in them may be written like one. */
+  const TEXTS = new Set(
+    ["x", "y", "z", "name", "text", "hovertext", "ticktext", "tickvals", "categoryarray", "customdata"],
+  );
+
   /** A value of a figure with its colours exchanged; the value itself where it has none of them. */
   function exchanged(value, colours) {
     if (typeof value === "string") return colours.get(value.toUpperCase()) ?? value;
@@ -17,7 +22,7 @@
       return made.every((one, place) => Object.is(one, value[place])) ? value : made;
     }
     if (value?.constructor !== Object) return value;
-    const made = Object.entries(value).map(([name, one]) => [name, exchanged(one, colours)]);
+    const made = Object.entries(value).map(([name, one]) => [name, TEXTS.has(name) ? one : exchanged(one, colours)]);
     return made.every(([name, one]) => Object.is(one, value[name])) ? value : Object.fromEntries(made);
   }
 
