@@ -91,11 +91,11 @@ def _choose(bench: Workbench, trial: Trial, family: Sequence[Relative]) -> None:
 
 
 def _download(form: Form, make: Callable[[], bytes], id: str, num_bytes: int, is_exact: bool) -> None:
-    num_text = f"{'' if is_exact else 'about '}{size(num_bytes) if num_bytes >= 1000 else counted(num_bytes, 'byte')}"
+    size_text = f"{'' if is_exact else 'about '}{size(num_bytes) if num_bytes >= 1000 else counted(num_bytes, 'byte')}"
     is_too_large = num_bytes > MOST_BYTES
     with st.container(gap=None):
         st.download_button(
-            f"{form.name} · {num_text}", make, f"trial-{id}.{form.ending}", form.mime, key=f"lab_share_{form.ending}",
+            f"{form.name} · {size_text}", make, f"trial-{id}.{form.ending}", form.mime, key=f"lab_share_{form.ending}",
             icon=f":material/{form.icon}:", on_click="ignore", width="stretch", disabled=is_too_large,
         )  # fmt: skip
         st.caption(f"More than {size(MOST_BYTES)}: share single branches." if is_too_large else form.help)
