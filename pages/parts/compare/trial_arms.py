@@ -47,10 +47,8 @@ def heads(variables: Sequence[str]) -> list[Head]:
     except EngineError:
         chips, default = [[] for _ in numbers], [f"variant {position}" for position, _ in enumerate(numbers, 1)]
     return [
-        Head(number, answered.get(number), name or f"Variant {position}", label, chips_of_it)
-        for position, (number, name, label, chips_of_it) in enumerate(
-            zip(numbers, names, default, chips, strict=True), 1
-        )
+        Head(number, answered.get(number), name or f"Variant {position}", label, differing)
+        for position, (number, name, label, differing) in enumerate(zip(numbers, names, default, chips, strict=True), 1)
     ]
 
 
