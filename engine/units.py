@@ -14,6 +14,7 @@ class Scale(NamedTuple):
     unit: str
 
 
+HOUR_S = 3600.0
 HOURS_AS_DAYS = 48
 """Hours from which a duration is written in days."""
 

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from engine.cost.estimate import HOUR_S, Estimate
+from engine.cost.estimate import Estimate
 from engine.cost.rates import begun
 from engine.errors import ConfigError, quoted
-from engine.units import dollars, time_taken
+from engine.units import HOUR_S, dollars, time_taken
 
 MOST_HOURS = 1e9
 """Hours from which a deadline is written as a number."""

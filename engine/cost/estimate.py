@@ -11,14 +11,12 @@ from engine.cost.prices import Price, prices_for
 from engine.cost.rates import Rate, Speed
 from engine.stats import Interval
 from engine.stats.intervals import NOTHING
-from engine.units import duration
+from engine.units import HOUR_S, duration
 
 Way = Literal["apart", "notes"]
 WAYS: tuple[Way, ...] = ("apart", "notes")
 """Ways of counting. apart: prompt tokens at prefill speed, output at generation speed. notes: as in note A, all tokens
 at generation speed, and the hours rounded to three digits before they are priced."""
-
-HOUR_S = 3600.0
 
 
 class Part(NamedTuple):

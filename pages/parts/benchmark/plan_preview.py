@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Offer, Preview, share_of
 from engine.errors import EngineError
-from engine.units import NOT_MEASURED, counted, duration, quantity
+from engine.units import HOUR_S, NOT_MEASURED, counted, duration, quantity
 from engine.workbench import Workbench
 from pages.parts import number_columns
 from pages.parts.benchmark import on_nodes, run_state, workload_editor
@@ -19,7 +19,6 @@ from pages.parts.labels import calm_sign
 from pages.parts.plain import plain
 
 QUIETNESS_S = 3.0
-HOUR_S = 3600
 FIGURE_WIDTH, GAP = 140, 16
 HELPS = {"memory": "Estimate: weights, caches, buffers and processes", "time": "Estimate: loading and all rounds"}
 MARKED = "A value below is not valid; its row says what is allowed."

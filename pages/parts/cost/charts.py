@@ -7,10 +7,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from engine.cost import PROVENANCES, Counted, Estimate, Provenance, Way, fastest_first
-from engine.cost.estimate import HOUR_S
 from engine.cost.rates import begun
 from engine.stats import Interval
-from engine.units import Scale, counted, digits, dollars, scale_of, time_taken
+from engine.units import HOUR_S, Scale, counted, digits, dollars, scale_of, time_taken
 from pages.parts.benchmark.chart_pen import ACCENT, GREY, HEIGHT, Pen, bars, blank, legend_below, ramp
 from pages.parts.cost import name_places
 

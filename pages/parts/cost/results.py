@@ -9,9 +9,8 @@ import pandas as pd
 import streamlit as st
 
 from engine.cost import PROVENANCES, Estimate, Provenance, Way
-from engine.cost.estimate import HOUR_S
 from engine.stats import Interval
-from engine.units import NOT_MEASURED, between, time_taken
+from engine.units import HOUR_S, NOT_MEASURED, between, time_taken
 from engine.workbench import Workbench
 from pages.parts import card_measurement, number_columns
 from pages.parts.benchmark.charts import draw
