@@ -242,10 +242,9 @@ def _is_replaced(owner: "weakref.ref[Owner]", attempts: Attempts) -> bool:
 
 def _deliver(owner: "weakref.ref[Owner]", worker: WorkerProcess) -> None:
     """Deliver the worker's messages to the owner until either of them is gone."""
-    receive = worker.transport.receive
     while True:
         try:
-            messages = receive()
+            messages = worker.transport.receive()
         except (EOFError, OSError):
             return
         alive = owner()
