@@ -294,8 +294,8 @@ class Cluster:
     def _awaited(self, order: c.StartAgent, dialled: "Future[socket.socket]") -> socket.socket:
         """Start an agent and wait for its connection. Raises WorkerDied if none comes, PoolClosed after close().
 
-        Where the program that started it was replaced, nobody is told of its end any more, and it may not even run: the
-        next program starts another one, and the first of them that dials in is used.
+        Where the program that started it was replaced, its end is no longer reported, and it may not even run: the next
+        program starts another one, and the first of them that dials in is used.
         """
         end = time.monotonic() + _AGENT_S
         started_by: Program | None = None

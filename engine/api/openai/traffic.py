@@ -14,8 +14,8 @@ import numpy as np
 from engine.api.openai.errors import ApiError
 from engine.workbench.trials import LiveTrial
 
-KEPT_CALLS, KEPT_OF_FEW = 5_000, 500
-"""Latest calls that are kept; of those of batches and of those refused unread, fewer, to leave room for all others."""
+KEPT_CALLS, KEPT_MINOR = 5_000, 500
+"""Latest calls that are kept; fewer of each minor kind, of batches and refused unread, so that others have room."""
 LONGEST_BODY = 16_384
 LONGEST_CLIENT, LONGEST_ENDPOINT = 60, 100
 
@@ -193,16 +193,18 @@ class Traffic:
         """Record a request that was refused before its body was read."""
         self._added(client, printable(endpoint)[:LONGEST_ENDPOINT], "", b"", self._refused).fail(error)
 
-    def _added(self, client: str, endpoint: str, model: str, body: bytes, few: "OrderedDict[int, Call] | None") -> Call:
-        """Record a request, also among those of its kind of which few are kept."""
+    def _added(
+        self, client: str, endpoint: str, model: str, body: bytes, minor: "OrderedDict[int, Call] | None"
+    ) -> Call:
+        """Record a request, in the table of its kind too where it is a minor one."""
         with self._lock:
             self._num += 1
             call = Call(
                 self._num, client, endpoint, model, body, self._over.append, lambda figures: self.on_end(figures)
             )
             self._calls[call.number] = call
-            if few is not None:
-                few[call.number] = call
+            if minor is not None:
+                minor[call.number] = call
             self._forget()
         return call
 
@@ -213,17 +215,17 @@ class Traffic:
                 self._over.popleft().settle()
 
     def _forget(self) -> None:
-        """Forget the oldest calls beyond what is kept; of the few, those that have ended. The lock is held."""
-        for few in (self._of_batches, self._refused):
-            if len(few) > KEPT_OF_FEW:
-                ended = next((number for number, call in few.items() if not call.is_open), None)
+        """Forget the oldest calls beyond what is kept; of minor ones, those that have ended. The lock is held."""
+        for minor in (self._of_batches, self._refused):
+            if len(minor) > KEPT_MINOR:
+                ended = next((number for number, call in minor.items() if not call.is_open), None)
                 if ended is not None:
-                    del few[ended]
+                    del minor[ended]
                     self._calls.pop(ended)
         if len(self._calls) > KEPT_CALLS:
             number, _ = self._calls.popitem(last=False)
-            self._of_batches.pop(number, None)
-            self._refused.pop(number, None)
+            for minor in (self._of_batches, self._refused):
+                minor.pop(number, None)
 
     @property
     def num_calls(self) -> int:

@@ -56,8 +56,8 @@ def _of_engines(measured: Sequence[Entry], baseline: Entry) -> list[str]:
     if run.question != ENGINES_QUESTION or not mine:
         return []
     name = engine_name(baseline.settings)
-    reference = f"Each engine of this run is compared with {name} under the same load."
-    return [reference, uncompared(run, baseline.cell.number)]
+    sentence = f"Each engine of this run is compared with {name} under the same load."
+    return [sentence, uncompared(run, baseline.cell.number)]
 
 
 def _mixed_kinds(entries: Sequence[Entry]) -> str:

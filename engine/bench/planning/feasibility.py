@@ -78,7 +78,7 @@ class Feasibility:
             return file if isinstance(file, str) else ""
         memory = self.memory(model, PoolSpec(dtype="float32"))
         unfit = f"needs in float32 {memory.arithmetic}" if memory is not None and not memory.fits else ""
-        return _no_file(gguf_problem(file) or unfit)
+        return _transformers_refusal(gguf_problem(file) or unfit)
 
     def missing(self, engine: str) -> str:
         """Return what is missing to use a server on this machine, and how to get it; empty where nothing is."""
@@ -203,7 +203,7 @@ def _refusals_of_model(file: ModelFile, cell: Cell) -> Iterator[str]:
     if engines.is_external(cell.arm):
         return
     if cell.arm == engines.TRANSFORMERS and not file.is_folder and (problem := gguf_problem(file)):
-        yield _no_file(problem)
+        yield _transformers_refusal(problem)
         return
     if cell.pool.dtype and not file.is_folder and cell.arm not in (engines.POOL, engines.TRANSFORMERS):
         yield f"dtype: {engines.label_of(cell.arm)} runs a GGUF file with the types of its weights: remove dtype"
@@ -216,7 +216,7 @@ def _refusals_of_model(file: ModelFile, cell: Cell) -> Iterator[str]:
         yield str(error)
 
 
-def _no_file(problem: str) -> str:
+def _transformers_refusal(problem: str) -> str:
     """Return why transformers runs neither a folder nor the GGUF file, which `problem` says, or nothing."""
     return problem and f"{NO_FOLDER}: the file itself {problem}"
 

@@ -19,7 +19,7 @@ from engine.api.openai import guard, server
 from engine.api.openai.clients import ClientLimit, client_of, origin_of
 from engine.api.openai.errors import ApiError
 from engine.api.openai.server import server_of
-from engine.api.openai.traffic import KEPT_CALLS, KEPT_OF_FEW, LONGEST_ENDPOINT, CallRow, Traffic
+from engine.api.openai.traffic import KEPT_CALLS, KEPT_MINOR, LONGEST_ENDPOINT, CallRow, Traffic
 from engine.errors import ConfigError
 from engine.protocol import Engine
 from engine.settings import Settings
@@ -103,7 +103,7 @@ def test_a_client_that_is_refused_again_and_again_leaves_the_calls_of_others_in_
     for number in range(KEPT_CALLS + 1):
         traffic.refuse("eager", f"{PATH}{number}\x1b[31m" + "x" * 1_000, ApiError(429, "too many"))
     rows = traffic.rows()
-    assert [row.client for row in rows] == ["eager"] * KEPT_OF_FEW + ["one"]
+    assert [row.client for row in rows] == ["eager"] * KEPT_MINOR + ["one"]
     assert rows[0].number == traffic.num_calls == KEPT_CALLS + 2
     assert all(row.endpoint.isprintable() and len(row.endpoint) == LONGEST_ENDPOINT for row in rows[:-1])
 
