@@ -2,9 +2,12 @@
 
 At each step the plan gives the number of tokens of every participating sequence: one for a sequence that generates, a
 chunk of its prompt for one that does not yet. While any sequence generates, the prompts together get at most
-`prefill_share` tokens per step for each of them, so that a long prompt cannot stall the streams and a burst of prompts
-does not have to wait for a few streams; prompts never get more than `n_ubatch`, which is also their limit when nothing
-generates. The oldest prompt is served first. New jobs join whenever a sequence is free.
+`prefill_share` tokens per step for each prompt of the burst that they came in, so that one long prompt cannot stall the
+streams and a burst of prompts does not have to wait for a few streams; prompts never get more than `n_ubatch`, which is
+also their limit when nothing generates. The oldest prompt is served first. New jobs join whenever a sequence is free.
+
+The share of a burst stays the same until its last prompt is computed: if it fell with the number of prompts left, the
+last ones would take small chunks, each for two more passes over the weights, and a burst 5 % more time (docs/decisions/0010).
 
 A plan is ordered by sequence: llama.cpp computes contiguous sequences together and the others in separate passes, and
 it takes equally many tokens of each sequence in a pass, so that every further chunk length costs another pass
@@ -24,8 +27,11 @@ class Progress:
     """Progress of a sequence through its prompt: tokens in total and computed so far.
 
     single_from: position from which tokens are computed one per step; by default none of the prompt's. is_scored: every
-    token needs logits; all scored prompts together get at most `scored_rows` tokens per step.
+    token needs logits; all scored prompts together get at most `scored_rows` tokens per step. burst: number of prompts
+    that were computed or about to be when this one was admitted, itself included.
     """
+
+    burst = 1
 
     def __init__(
         self, num_prompt: int, num_computed: int = 0, *, single_from: int | None = None, is_scored: bool = False
@@ -92,6 +98,7 @@ class Scheduler(Generic[Running]):
         """Start a sequence, whose `num_computed` is the number of tokens that the KV cache already has."""
         self._steady = None
         self.running[seq_id] = sequence
+        sequence.burst = self._num_prompts()
 
     def release(self, seq_id: int) -> Running:
         """Remove and return a sequence whose job is over."""
@@ -122,14 +129,21 @@ class Scheduler(Generic[Running]):
         if len(plan) == len(self.running) and self._limit is None:
             self._steady = dict(sorted(plan.items()))
             return self._steady
-        num_postponed = min(len(self.waiting), self.num_sequences - len(self.running))
-        num_prompts = sum(not one.is_generating for one in self.running.values()) + num_postponed
-        share = self.prefill_share * num_prompts if generating else self.n_ubatch
+        share = self.prefill_share * self._burst() if generating else self.n_ubatch
         room = min(share, self.n_ubatch, self.n_batch - len(plan))
         if self._limit is not None:
             room = min(room, self._limit - len(plan))
         filled, even = (plan | self._chunks(room, is_even=is_even) for is_even in (False, True))
         return dict(sorted((even if _tokens_a_pass(even) > _tokens_a_pass(filled) else filled).items()))
+
+    def _num_prompts(self) -> int:
+        """Return the number of prompts in the cache that are not computed yet, and of jobs for which a sequence is free."""
+        num_postponed = min(len(self.waiting), self.num_sequences - len(self.running))
+        return sum(not one.is_generating for one in self.running.values()) + num_postponed
+
+    def _burst(self) -> int:
+        """Return the size of the largest burst of which a prompt is left."""
+        return max([self._num_prompts(), *(one.burst for one in self.running.values() if not one.is_generating)])
 
     def _chunks(self, room: int, *, is_even: bool) -> Plan:
         """Return prompt chunks of up to `room` tokens, oldest first; is_even: only chunks as long as the first."""

@@ -60,7 +60,7 @@ def test_while_a_stream_generates_prompts_get_only_their_share() -> None:
         prompts = [seq_id for seq_id, one in scheduler.running.items() if not one.is_generating]
         plan = runner.step()
         assert plan[0] == 1, "the stream gets its token in every step"
-        assert sum(plan.get(seq_id, 0) for seq_id in prompts) <= 8 * len(prompts)
+        assert sum(plan.get(seq_id, 0) for seq_id in prompts) <= 8 * 2
     assert runner.plans[:3] == [{0: 1, 1: 16}, {0: 1, 1: 4, 2: 12}, {0: 1, 1: 1, 2: 8}], "the oldest prompt first"
     assert all(one.is_generating for one in scheduler.running.values())
 
@@ -87,7 +87,7 @@ def test_scored_prompts_share_the_rows_of_a_step() -> None:
     scheduler.computed({0: 32, 2: 32})
     assert scheduler.plan() == {0: 18, 2: 18}, "the 14 rows that are left would be a pass of their own"
     scheduler.computed({0: 18, 2: 18})
-    assert scheduler.plan() == {0: 1, 1: 8, 2: 1}
+    assert scheduler.plan() == {0: 1, 1: 16, 2: 1}
 
 
 def test_jobs_wait_for_a_free_sequence_in_order() -> None:
@@ -194,6 +194,57 @@ def test_a_crowd_of_prompts_is_not_kept_waiting_for_one_stream() -> None:
     assert sum(runner.step().values()) == 1 + 64, "never more than n_ubatch"
     runner.step()
     assert all(one.is_generating for one in scheduler.running.values())
+
+
+def test_the_share_of_a_burst_stays_until_its_last_prompt_is_computed() -> None:
+    scheduler = make(share=8)
+    generate(scheduler, 0)
+    for seq_id in (1, 2, 3):
+        scheduler.admit(seq_id, Progress(60))
+    runner = FakeRunner(scheduler)
+    while not scheduler.running[3].is_generating:
+        runner.step()
+    chunks = [sum(num for seq_id, num in plan.items() if seq_id and num > 1) for plan in runner.plans]
+    assert chunks == [24, 24, 24, 24, 24, 24, 24, 12]
+    scheduler.release(3)
+    scheduler.admit(3, Progress(60))
+    assert runner.step()[3] == 8, "the next one comes alone"
+
+
+def test_a_burst_counts_the_jobs_that_have_a_sequence_but_are_not_admitted_yet() -> None:
+    scheduler = make(sequences=4, share=8)
+    generate(scheduler, 0)
+    for job in range(5):
+        scheduler.enqueue(job)
+    bursts = []
+    while scheduler.next_job() is not None:
+        scheduler.admit(len(scheduler.running), Progress(60))
+        bursts.append(scheduler.running[len(scheduler.running) - 1].burst)
+    assert bursts == [3, 3, 3], "two of the five jobs have no sequence"
+    scheduler.move(3, 3)
+    assert scheduler.running[3].burst == 3
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 90)), max_size=30), st.integers(1, 40))
+def test_a_step_beside_a_stream_is_never_larger_than_the_share_of_a_burst(
+    arrivals: list[tuple[int, int]], share: int
+) -> None:
+    """Prompts come in one of every few steps, and leave once computed."""
+    scheduler = make(sequences=8, n_ubatch=256, share=share)
+    generate(scheduler, 0)
+    runner, most = FakeRunner(scheduler), 0
+    for pause, length in arrivals:
+        free = next((seq_id for seq_id in range(1, 8) if seq_id not in scheduler.running), None)
+        if free is not None:
+            scheduler.admit(free, Progress(length))
+        for _ in range(pause):
+            prompts = [one for one in scheduler.running.values() if not one.is_generating]
+            most = max(most, len(prompts)) if prompts else 0
+            plan = runner.step()
+            given = sum(num for seq_id, num in plan.items() if not scheduler.running[seq_id].is_generating or num > 1)
+            assert given <= min(share * most, 256)
+            for seq_id in [one for one in scheduler.running if one and scheduler.running[one].is_generating]:
+                scheduler.release(seq_id)
 
 
 @pytest.mark.parametrize("num_prompt", [1, 31, 32, 33, 200])
