@@ -63,7 +63,7 @@ SETTINGS = (
     Setting(
         "prefill_share",
         32,
-        "tokens that each new prompt may add to a step while streams decode",
+        "prompt tokens a step, for each prompt of a burst, while streams decode",
         1,
         1 << 16,
     ),
