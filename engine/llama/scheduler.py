@@ -7,7 +7,8 @@ streams and a burst of prompts does not have to wait for a few streams; prompts 
 also their limit when nothing generates. The oldest prompt is served first. New jobs join whenever a sequence is free.
 
 The share of a burst stays the same until its last prompt is computed: if it fell with the number of prompts left, the
-last ones would take small chunks, each for two more passes over the weights, and a burst 5 % more time (docs/decisions/0010).
+last ones would take small chunks, each for two more passes over the weights, and a burst 5 % more time
+(docs/decisions/0010).
 
 A plan is ordered by sequence: llama.cpp computes contiguous sequences together and the others in separate passes, and
 it takes equally many tokens of each sequence in a pass, so that every further chunk length costs another pass
@@ -137,7 +138,7 @@ class Scheduler(Generic[Running]):
         return dict(sorted((even if _tokens_a_pass(even) > _tokens_a_pass(filled) else filled).items()))
 
     def _num_prompts(self) -> int:
-        """Return the number of prompts in the cache that are not computed yet, and of jobs for which a sequence is free."""
+        """Return how many prompts in the cache are not computed yet, and how many jobs have a free sequence."""
         num_postponed = min(len(self.waiting), self.num_sequences - len(self.running))
         return sum(not one.is_generating for one in self.running.values()) + num_postponed
 
