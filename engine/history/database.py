@@ -158,7 +158,7 @@ def locked(path: Path, pid: int | str) -> HistoryLocked:
     """Return the error for a file that process `pid` owns."""
     return HistoryLocked(
         f"The history {path} is in use by process {pid}. Only one process can own it; nothing was changed. "
-        "Close that workbench to use the history here."
+        "End that process to use the history here."
     )
 
 

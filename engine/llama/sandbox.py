@@ -69,7 +69,7 @@ class Sandbox:
         where others keep the processes busy.
         """
         if not template:
-            raise ConfigError("this model has no chat template: write the whole prompt in completion mode")
+            raise ConfigError("this model has no chat template: give it a whole prompt as text instead of a chat")
         bos = vocabulary.names.get(vocabulary.bos, "") if vocabulary.bos is not None else ""
         eos = next((name for token, name in vocabulary.names.items() if vocabulary.is_end(token)), "")
         asked = RenderChat(template, [*map(dict, messages)], bos, eos, options or ChatOptions())

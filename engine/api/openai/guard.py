@@ -92,8 +92,8 @@ class Guard:
         if not self._key and any(scope["path"] == path or scope["path"].startswith(f"{path}/") for path in LISTING):
             return ApiError(
                 403,
-                "This server was started without a key, so it does not tell one program what others do: start it with "
-                "a key.",
+                "This server was started without a key, so one program may not read what others do: start it with a "
+                "key.",
                 type="permission_error",
                 code="key_required",
             )

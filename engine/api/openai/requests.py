@@ -173,8 +173,8 @@ class Part(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class CalledFunction(msgspec.Struct, frozen=True):
-    """Function that the assistant called. arguments: JSON."""
+class MessageFunction(msgspec.Struct, frozen=True):
+    """Function that the assistant called in an earlier message. arguments: JSON."""
 
     name: str
     arguments: str = ""
@@ -183,7 +183,7 @@ class CalledFunction(msgspec.Struct, frozen=True):
 class MessageCall(msgspec.Struct, frozen=True):
     """Call of a tool in a message of the assistant."""
 
-    function: CalledFunction
+    function: MessageFunction
     id: str = ""
     type: Literal["function"] = "function"
 

@@ -40,7 +40,7 @@ class Health(Response, frozen=True, kw_only=True):
 
 class Model(Response, frozen=True, kw_only=True):
     """Model that requests may name. max_model_len: tokens of one prompt with its answer, or of one text to embed, null
-    where an external engine does not tell it. owned_by: "upstream" for one without ids of all its tokens."""
+    where an external engine does not report it. owned_by: "upstream" for one without ids of all its tokens."""
 
     id: str
     object: Literal["model"] = "model"
@@ -231,7 +231,7 @@ class DetokenizeResponse(Response, frozen=True, kw_only=True):
 
 class TokenizerInfo(Response, frozen=True, kw_only=True):
     """Tokenizer of the model. add_bos_token: texts begin with bos_token; model_max_length: tokens of the context, null
-    where an external engine does not tell it."""
+    where an external engine does not report it."""
 
     bos_token: str | None
     eos_token: str | None

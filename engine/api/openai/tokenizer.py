@@ -57,7 +57,7 @@ def whole_vocabulary(engine: Engine) -> WholeVocabulary:
     Raises ApiError where they are not known.
     """
     if not has_whole_vocabulary(engine):
-        raise ApiError(404, "The external engine that answers here does not tell its whole vocabulary.")
+        raise ApiError(404, "The external engine that answers here does not report its whole vocabulary.")
     vocabulary = engine.vocabulary
     return WholeVocabulary(
         pieces=[b64encode(piece).decode() for piece in vocabulary.pieces],

@@ -70,7 +70,7 @@ def test_a_context_of_unknown_size_is_null(api: Api) -> None:
 def test_a_client_is_not_told_that_all_ids_are_known(api: Api) -> None:
     assert api.ask("/v1/models").json["data"][0]["owned_by"] == "upstream"
     answer = api.ask("/vocabulary")
-    assert answer.status == 404 and "does not tell its whole vocabulary" in answer.json["error"]["message"]
+    assert answer.status == 404 and "does not report its whole vocabulary" in answer.json["error"]["message"]
 
 
 def test_ids_and_chats_are_answered_where_the_context_is_of_unknown_size(home: Path) -> None:
