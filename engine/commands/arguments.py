@@ -11,7 +11,7 @@ from typing import Any, TextIO, TypeVar
 
 from engine.chat_options import chat_messages
 from engine.commands import pool_flags
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.errors import ConfigError
 from engine.specs import MAX_PROMPT_CHARACTERS, MAX_SCHEMA_CHARACTERS, PoolSpec, Request, Sampling
 
@@ -35,7 +35,7 @@ OTHERS = {
     "embed": "embed the texts of a file",
     "engines": "add and check servers with an OpenAI-compatible API",
     "history": "list, show, export and import saved runs and trials",
-    "models": "find, inspect, download, check and quantise models",
+    "models": "list, download and quantise models, and show whether they fit",
     "serve": "answer other programs through an OpenAI-compatible API",
     "trials": "list, show, replay and export saved trials",
 }
@@ -151,12 +151,12 @@ def _check_files(given: dict[str, Any]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     whole = Parser(
-        prog="python -m engine",
+        prog=PROGRAM,
         description="Logitbench on the command line. Each command has its own --help.",
     )
     commands = whole.add_subparsers(required=True, metavar="COMMAND")
     # Abbreviated flags are rejected, so that a new flag cannot break scripts.
-    parser = commands.add_parser("generate", help="complete a prompt", allow_abbrev=False)
+    parser = commands.add_parser("generate", help="complete a prompt, or each prompt of a file", allow_abbrev=False)
     for name, does in {**MEASURING, **OTHERS}.items():
         commands.add_parser(name, help=does)  # listed for the help only, parsed elsewhere
     prompt = parser.add_mutually_exclusive_group(required=True)

@@ -10,7 +10,7 @@ from typing import Any
 from engine.chat_options import chat_messages
 from engine.commands import pool_flags
 from engine.commands.arguments import XRAY_TOP_K, from_standard_input
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.printing import print_json, print_text
 from engine.commands.table import one_line
 from engine.comparing.beam_search import GREEDY, find_beams
@@ -65,7 +65,7 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="python -m engine beams",
+        prog=f"{PROGRAM} beams",
         description="Find the best continuations of a prompt by beam search, as transformers' generate does.",
         allow_abbrev=False,
     )

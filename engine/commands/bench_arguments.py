@@ -17,7 +17,8 @@ from engine.bench.planning.presets import PRESETS, preset
 from engine.bench.planning.product import unvaried
 from engine.bench.planning.prompts import read_prompts, sample_prompts
 from engine.bench.planning.remote import MOST_PROMPTS, MOST_TEXTS
-from engine.commands.parser import Parser
+from engine.commands.arguments import MEASURING
+from engine.commands.parser import PROGRAM, Parser
 from engine.embedding.models import EMBEDDED_NAME
 from engine.errors import ConfigError
 from engine.models.library import embedded_model
@@ -82,7 +83,7 @@ def parse(words: Sequence[str]) -> BenchCommand:
 
     Raises ConfigError for values out of range and for unreadable files, SystemExit (2) for unknown flags.
     """
-    whole: argparse.ArgumentParser = Parser(prog="python -m engine")
+    whole: argparse.ArgumentParser = Parser(prog=PROGRAM)
     add_commands(whole.add_subparsers(required=True, metavar="COMMAND"))
     return read(whole.parse_args(words))
 
@@ -90,7 +91,7 @@ def parse(words: Sequence[str]) -> BenchCommand:
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the commands to a parser; `read` converts what it parsed."""
     # Abbreviated flags are rejected, so that a new flag cannot break scripts.
-    bench = commands.add_parser("bench", help="measure how fast a model runs", allow_abbrev=False)
+    bench = commands.add_parser("bench", help=MEASURING["bench"], allow_abbrev=False)
     bench.set_defaults(read=_bench)
     source = bench.add_mutually_exclusive_group()
     source.add_argument("--plan", metavar="FILE", help="plan as JSON; flags override its values")
@@ -102,7 +103,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     resume.add_argument("run", metavar="RUN", help="id of a stopped or interrupted run")
     _add_output(resume)
 
-    tune = commands.add_parser("tune", help="find the best settings for a model", allow_abbrev=False)
+    tune = commands.add_parser("tune", help=MEASURING["tune"], allow_abbrev=False)
     tune.set_defaults(read=_tune)
     tune.add_argument("--goal", choices=GOALS, default=Plan.goal, help=f"default: {Plan.goal}")
     tune.add_argument("--budget", type=float, default=Plan.budget_s, metavar="S", help="time limit, seconds")
@@ -113,12 +114,12 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     _add_plan(tune)
 
-    reconcile = commands.add_parser("reconcile", help="show where the time per token goes", allow_abbrev=False)
+    reconcile = commands.add_parser("reconcile", help=MEASURING["reconcile"], allow_abbrev=False)
     reconcile.set_defaults(read=_reconcile)
     reconcile.add_argument("--build-llama-bench", action="store_true", help="build llama-bench first if it is missing")
     _add_plan(reconcile)
 
-    limits = commands.add_parser("limits", help="measure what this machine can do at most", allow_abbrev=False)
+    limits = commands.add_parser("limits", help=MEASURING["limits"], allow_abbrev=False)
     limits.set_defaults(read=_limits)
     limits.add_argument("--again", action="store_true", help="measure again")
     limits.add_argument("--json", action="store_true", help="print JSON")

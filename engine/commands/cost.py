@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.commands.keeping import readable
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.printing import print_json, print_text
 from engine.commands.table import printable
 from engine.cost import (
@@ -34,7 +34,7 @@ from engine.stats import Interval
 from engine.units import NOT_MEASURED, counted, digits, dollars
 from engine.workbench.costing import NUM_RUNS, count_with, load_prices, rates_of, read_price_file, reference_rates
 
-_WAYS: dict[Way, str] = {"notes": "counted as in the notes", "apart": "prefill counted separately"}
+_WAYS: dict[Way, str] = {"notes": "with one rate for all tokens", "apart": "with a separate prompt rate"}
 _HOURS = {"": 1.0, "h": 1.0, "min": 1 / 60, "m": 1 / 60, "d": 24.0}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(h|min|m|d|)")
 _FLAGS = {
@@ -50,7 +50,9 @@ _FLAGS = {
 }
 _SHORT = {"words_per_document": "--words", "tokens_per_document": "--tokens", "output_tokens": "--output"}
 
-_HEAD = f"  {'machine':<39} {'tok/s':>9}{'ktokens/$':>11}{'hours':>9}{'cost':>12}  speed"
+_HEAD = f"{'tok/s':>9}{'ktokens/$':>11}{'hours':>9}{'cost':>12}  speed"
+_WIDEST = 60
+"""Characters of the first column; longer names end in an ellipsis."""
 
 Given = Mapping[str, Any]
 Ways = dict[Way, tuple[Answer, list[Estimate]]]
@@ -74,9 +76,7 @@ def run(words: Sequence[str]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
-        prog="python -m engine cost", description="Time and cost of a job on each machine.", allow_abbrev=False
-    )
+    parser = Parser(prog=f"{PROGRAM} cost", description="Time and cost of a job on each machine.", allow_abbrev=False)
     job = parser.add_argument_group("job")
     for field in fields(CostJob):
         metavar, help = _FLAGS[field.name]
@@ -163,19 +163,26 @@ def _text(job: CostJob, found: Mapping[str, Ways]) -> str:
     lines = [f"{counted(job.documents, 'document')}, {counted(round(job.num_tokens), 'token')}"]
     for model, ways in found.items():
         for way, (result, own) in ways.items():
-            lines += ["", f"{model}, {_WAYS[way]}: {result.sentence}", _HEAD, *map(_line, own)]
+            lines += ["", f"{model}, {_WAYS[way]}: {result.sentence}", *_table(own)]
     return "\n".join(lines)
 
 
-def _line(one: Estimate) -> str:
+def _table(found: Sequence[Estimate]) -> list[str]:
+    names = [" · ".join(filter(None, _name(one).values())) for one in found]
+    names = [name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in names]
+    width = max(map(len, ["machine", *names]))
+    lines = [f"  {name:<{width}} {_figures(one)}" for name, one in zip(names, found, strict=True)]
+    return [f"  {'machine':<{width}} {_HEAD}", *lines]
+
+
+def _figures(one: Estimate) -> str:
     speed = one.rate.generation
-    name = " · ".join(filter(None, _name(one).values()))
     remark = f" ({speed.remark})" if speed.remark and speed.provenance != "noted" else ""
     per_usd = _span(one.ktokens_per_usd, digits)
     figures = (
         f"{digits(speed.per_s.value):>9}{per_usd:>11}{_span(one.hours, digits):>9}{_span(one.dollars, dollars):>12}"
     )
-    return f"  {name:<39.39} {figures}  {speed.provenance}{remark}"
+    return f"{figures}  {speed.provenance}{remark}"
 
 
 def _span(interval: Interval, show: Callable[[float], str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from engine.commands import pool_flags
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.printing import print_json, print_text
 from engine.commands.table import one_line, percent_of
 from engine.commands.trials import add_id, named_trial
@@ -43,7 +43,7 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="python -m engine diff",
+        prog=f"{PROGRAM} diff",
         description="Compute the tokens of a saved trial by its own model and by another one, and compare.",
         allow_abbrev=False,
     )

@@ -16,7 +16,7 @@ from engine.bench.planning.remote import TEXTS, describe_requests
 from engine.commands.arguments import check_writable, from_standard_input
 from engine.commands.embed_backends import show_backends
 from engine.commands.embed_corpus import embed_corpus
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.printing import print_json, print_text
 from engine.embedding.choice import LOSSLESS
 from engine.embedding.embedder import Embedder
@@ -76,7 +76,7 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
-        prog="python -m engine embed", description="Embed the texts of a file as unit vectors.", allow_abbrev=False
+        prog=f"{PROGRAM} embed", description="Embed the texts of a file as unit vectors.", allow_abbrev=False
     )
     parser.add_argument(
         "file", nargs="?", metavar="FILE", help=".csv, .tsv, .jsonl, or plain lines; -: lines of standard input"

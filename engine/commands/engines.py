@@ -8,7 +8,7 @@ from engine.backends.connecting import embed_by_known, open_known
 from engine.backends.known import KnownEngine, add_known, check_new, find_known, read_known, remove_known
 from engine.backends.managed_programs import MANAGED, managed_missing
 from engine.backends.report import Fact, found_facts, page_facts
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.printing import print_json, print_text
 from engine.embedding.specs import EmbedSpec
 from engine.protocol import EXTERNAL
@@ -25,7 +25,7 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = Parser(
-        prog="python -m engine engines", description="Servers with an OpenAI-compatible API.", allow_abbrev=False
+        prog=f"{PROGRAM} engines", description="Servers with an OpenAI-compatible API.", allow_abbrev=False
     )
     commands = parser.add_subparsers(required=True, metavar="list|add|check|remove")
     listing = commands.add_parser("list", help="list the known engines", allow_abbrev=False)

@@ -7,8 +7,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
+from engine.commands.arguments import OTHERS
 from engine.commands.out_file import checked_path
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.errors import ConfigError
 from engine.history.console import MOST_ROWS, SHORT_S
 from engine.history.filters import Filter
@@ -90,9 +91,9 @@ class GcArguments(Command):
 
 def parse(words: Sequence[str]) -> Command:
     """Parse one of these commands. Raises ConfigError for values out of range, SystemExit (2) for unknown flags."""
-    whole = Parser(prog="python -m engine")
+    whole = Parser(prog=PROGRAM)
     history = whole.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "history", help="saved runs and trials", allow_abbrev=False
+        "history", help=OTHERS["history"], allow_abbrev=False
     )
     commands = history.add_subparsers(required=True, metavar="list|show|compare|export|import|sql|snapshot|gc")
     for name, help, add, read in (
@@ -125,7 +126,7 @@ def _add_list(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--since", metavar="DAY", help="only since this day, such as 2026-11-21")
     parser.add_argument("--text", default="", help="only with these words, also in prompts and outputs")
-    parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"default: {SHOWN}")
+    parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"most rows (default: {SHOWN})")
     _add_out(parser, "the rows")
 
 
@@ -145,26 +146,43 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="FILE.zip")
-    parser.add_argument("--run", dest="runs", action="append", default=[], metavar="RUN", help="default: all")
-    parser.add_argument("--trial", dest="trials", action="append", default=[], metavar="TRIAL", help="default: all")
+    parser.add_argument("path", type=Path, metavar="FILE.zip", help="archive to write")
+    parser.add_argument(
+        "--run",
+        dest="runs",
+        action="append",
+        default=[],
+        metavar="RUN",
+        help="only this run; may be given several times",
+    )
+    parser.add_argument(
+        "--trial", dest="trials", action="append", default=[], metavar="TRIAL",
+        help="only this trial; may be given several times",
+    )  # fmt: skip
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="FILE", help="archive, run or trial, or a file of another program"
+    )
 
 
 def _add_sql(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("query", metavar="SELECT", help="one SELECT, PIVOT, EXPLAIN or DESCRIBE")
-    parser.add_argument("--limit", type=int, default=MOST_ROWS, metavar="N", help=f"default: {MOST_ROWS:,}")
+    parser.add_argument("--limit", type=int, default=MOST_ROWS, metavar="N", help=f"most rows (default: {MOST_ROWS:,})")
     parser.add_argument(
-        "--timeout", dest="timeout_s", type=float, default=SHORT_S, metavar="S", help=f"default: {SHORT_S:g} s"
+        "--timeout",
+        dest="timeout_s",
+        type=float,
+        default=SHORT_S,
+        metavar="S",
+        help=f"time limit, seconds (default: {SHORT_S:g})",
     )
     _add_out(parser, "the rows")
 
 
 def _add_snapshot(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=Path, metavar="FILE.duckdb", help="must not exist yet")
+    parser.add_argument("path", type=Path, metavar="FILE.duckdb", help="file to write; must not exist yet")
 
 
 def _add_out(parser: argparse.ArgumentParser, what: str) -> None:

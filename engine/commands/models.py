@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.commands import models_get, models_order, models_quantize, models_synth, pool_flags
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.printing import print_json, print_text
 from engine.errors import ConfigError
 from engine.jsonable import figure
@@ -46,7 +46,7 @@ def run(words: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     # Abbreviated flags are rejected, so that a new flag cannot break scripts.
     parser: argparse.ArgumentParser = Parser(
-        prog="python -m engine models", description="Model files of this machine.", allow_abbrev=False
+        prog=f"{PROGRAM} models", description="Model files of this machine.", allow_abbrev=False
     )
     commands = parser.add_subparsers(required=True, metavar="list|show|fit|get|quantize|synth|order")
     listing = commands.add_parser("list", help="list the model files found here", allow_abbrev=False)
@@ -71,7 +71,7 @@ def _add_fit(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.set_defaults(act=_fit)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("model", nargs="?", metavar="MODEL", help="file, or a name from the list")
-    source.add_argument("--notes", action="store_true", help="the example of the notes: 540 B parameters, no file")
+    source.add_argument("--notes", action="store_true", help="an example instead of a file: 540 B parameters")
     table = parser.add_argument_group("table")
     table.add_argument(
         "--contexts", metavar="N,N", help="tokens per sequence (default: doubling up to the trained context)"

@@ -25,10 +25,10 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "synth", help="write a model of random weights: as fast as a real one of its shape", allow_abbrev=False
     )
     synth.set_defaults(act=_synthesise)
-    synth.add_argument("path", metavar="OUT.gguf")
+    synth.add_argument("path", metavar="OUT.gguf", help="file to write")
     synth.add_argument("--shape", metavar="NAME", help="shape of a known model, such as llama-2-7b")
-    synth.add_argument("--quant", default="Q4_K_M", metavar="TYPE", help="default: Q4_K_M")
-    synth.add_argument("--seed", type=int, default=0, metavar="N")
+    synth.add_argument("--quant", default="Q4_K_M", metavar="TYPE", help="quantisation (default: Q4_K_M)")
+    synth.add_argument("--seed", type=int, default=0, metavar="N", help="random seed of the weights (default: 0)")
     synth.add_argument("--json", action="store_true", help="print JSON")
     numbers = synth.add_argument_group("instead of a known shape", "A decoder of the llama family.")
     for name in _FREE_FORM:

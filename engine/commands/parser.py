@@ -5,10 +5,23 @@ import difflib
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
+
+PROGRAM = "logitbench" if Path(sys.argv[0]).name == "logitbench" else "python -m engine"
+"""How this program was started, as its usage shows it."""
 
 _FLAG = re.compile(r"(-[^-\d.\s]|--)[^=\s]*(=.*)?", re.DOTALL)
 """Words that are flags and not values: no lone dash, no negative number, no text with spaces."""
+
+
+class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]  # is no generic class at run time
+    """Subcommands whose own --help begins with what the help of the command above says of them."""
+
+    def add_parser(self, name: str, *, help: str, **options: Any) -> Any:
+        """Add the parser of a subcommand; help: what it does, without a capital and a full stop."""
+        end = "" if help.endswith("?") else "."
+        return super().add_parser(name, help=help, description=help[0].upper() + help[1:] + end, **options)
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +35,7 @@ class Parser(argparse.ArgumentParser):
 
     def add_subparsers(self, **options: Any) -> Any:
         """Add subcommands as the base class does; the parser of each checks the words after its name."""
-        added = super().add_subparsers(**options)
+        added = super().add_subparsers(action=_Subcommands, **options)
         self._subcommands = added.choices
         return added
 

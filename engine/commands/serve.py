@@ -14,7 +14,8 @@ from engine.api.openai.server import KEY_FILE, PORT, server_of
 from engine.backends.known import find_known, read_known
 from engine.backends.managed_programs import MANAGED, ManagedServer, default_parallel
 from engine.commands import pool_flags
-from engine.commands.parser import Parser
+from engine.commands.arguments import OTHERS
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.table import printable
 from engine.errors import ConfigError, quoted
 from engine.files import named_path
@@ -96,8 +97,10 @@ def _connecting(given: argparse.Namespace, settings: Settings) -> Callable[[Mode
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="python -m engine", description=__doc__)
-    serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser("serve", allow_abbrev=False)
+    parser = Parser(prog=PROGRAM)
+    serve = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
+        "serve", help=OTHERS["serve"], allow_abbrev=False
+    )
     serve.add_argument(
         "--upstream",
         default="",
@@ -113,8 +116,13 @@ def _parser() -> argparse.ArgumentParser:
         "--port", type=_port, default=PORT, metavar="P", help=f"port on 127.0.0.1 (default: {PORT}); 0: any free one"
     )
     key = serve.add_mutually_exclusive_group()
-    key.add_argument("--api-key", default="", metavar="K", help=f"key of the API (default: the one in {KEY_FILE})")
-    key.add_argument("--no-key", action="store_true", help="answer every program of this machine")
+    key.add_argument(
+        "--api-key",
+        default="",
+        metavar="K",
+        help=f"key of the API (default: the one in the file {KEY_FILE} of the home folder)",
+    )
+    key.add_argument("--no-key", action="store_true", help="answer every program of this machine without a key")
     machine = serve.add_argument_group("machine")
     pool_flags.add(
         machine, "n_ctx", "parallel", "threads", "instances", "type_k", "type_v",

@@ -11,7 +11,7 @@ from engine.commands.arguments import check_writable
 from engine.commands.history import list_found
 from engine.commands.history_arguments import SHOWN, ListArguments
 from engine.commands.keeping import readable
-from engine.commands.parser import Parser
+from engine.commands.parser import PROGRAM, Parser
 from engine.commands.printing import print_json, print_json_text, print_text
 from engine.commands.table import one_line, percent_of, table
 from engine.commands.watched import watch
@@ -48,9 +48,7 @@ def run(words: Sequence[str]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     # Abbreviated flags are rejected, so that a new flag cannot break scripts.
-    parser: argparse.ArgumentParser = Parser(
-        prog="python -m engine trials", description="Saved trials.", allow_abbrev=False
-    )
+    parser: argparse.ArgumentParser = Parser(prog=f"{PROGRAM} trials", description="Saved trials.", allow_abbrev=False)
     commands = parser.add_subparsers(required=True, metavar="list|show|replay|export")
     listing = commands.add_parser("list", help="list trials, newest first", allow_abbrev=False)
     listing.set_defaults(act=_list)

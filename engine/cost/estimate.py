@@ -158,10 +158,10 @@ def _assumptions(job: CostJob, rate: Rate, parts: tuple[Part, ...], way: Way) ->
     if job.is_from_words and job.num_prompt:
         texts.append(f"{job.tokens_per_word:g} tokens per word")
     if way == "notes":
-        texts.append("prompt tokens as slow as generated ones, and hours rounded to three digits, as in the notes")
+        texts.append("prompt tokens as slow as generated ones, hours rounded to three digits, as in the noted figures")
     unknown = {part.name for part in parts if part.speed is None}
     if "prompt" in unknown:
-        why = "not in the notes" if rate.generation.provenance in ("noted", "assumed") else "not measured"
+        why = "not noted" if rate.generation.provenance in ("noted", "assumed") else "not measured"
         texts.append(f"prefill speed {why}: between no time and that of generating as many tokens")
     if "embedding" in unknown:
         texts.append("embedding speed of this machine unknown")

@@ -95,7 +95,7 @@ def test_the_other_way_of_counting_stands_beside_it(manager: ScriptedManager) ->
     at = page(counted="apart", output_tokens="200")
     assert "prefill speed is unknown" in sentence(at)
     assert "With one rate for all tokens\\:" in captions(at)
-    assert plain("prefill speed not in the notes") in captions(at)
+    assert plain("prefill speed not noted") in captions(at)
 
 
 def test_what_is_noted_and_what_is_assumed_is_said(manager: ScriptedManager) -> None:

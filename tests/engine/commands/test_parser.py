@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import difflib
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -140,6 +141,37 @@ def test_an_unknown_flag_ends_with_the_usage_of_its_own_command(
     assert ended.value.code == 2
     assert told.startswith(f"usage: python -m engine {' '.join(names)}"), told
     assert unknown in told.splitlines()[-1]
+
+
+def texts_of_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The help of a command and of all its subcommands, by their words."""
+    with pytest.raises(SystemExit):
+        shell.main([*words, "--help"])
+    text = capsys.readouterr().out
+    names = re.search(r"^  ([a-z]+(?:\|[a-z]+)+)$", text, re.MULTILINE)
+    found = {" ".join(words): text}
+    for name in names[1].split("|") if names else ():
+        found |= texts_of_help([*words, name], capsys)
+    return found
+
+
+def test_the_help_of_every_command_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    texts: dict[str, str] = {}
+    for command in ("generate", *shell.COMMANDS):
+        texts |= texts_of_help([command], capsys)
+    assert {"history gc", "models synth", "trials replay", "limits"} <= set(texts)
+    for words, text in texts.items():
+        _usage, says, *_rest = text.split("\n\n")
+        assert re.match(r"[A-Z]", says) and says[-1] in ".?", words
+
+
+@pytest.mark.parametrize("name", ["logitbench", "__main__.py"])
+def test_the_usage_names_the_program_as_it_was_started(name: str) -> None:
+    code = "import sys; sys.argv = sys.argv[1:]; from engine.__main__ import main; main()"
+    words = [sys.executable, "-c", code, f"/bin/{name}", "history", "gc", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    program = "python -m engine" if name == "__main__.py" else name
+    assert done.stdout.startswith(f"usage: {program} history gc "), done.stderr
 
 
 def test_an_unknown_flag_before_the_command_is_the_outer_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,7 +53,7 @@ def test_an_unknown_prefill_lies_between_no_time_and_generating_as_many() -> Non
     assert made.assumptions == ("prefill speed not measured: between no time and that of generating as many tokens",)
     noted = estimate(job(), make_rate(generation=speed(10)._replace(provenance="noted")), PRICE)
     assert (noted.hours.low, noted.hours.high) == pytest.approx((0.1, 1.1))
-    assert "prefill speed not in the notes" in noted.assumptions[0]
+    assert "prefill speed not noted" in noted.assumptions[0]
 
 
 def test_utilisation_stretches_the_work_and_start_up_is_paid_once() -> None:

@@ -76,7 +76,7 @@ def test_with_prefill_apart_the_notes_have_bounds_alone() -> None:
     for one in by_machine("apart").values():
         assert math.isnan(one.hours.value)
         assert one.hours.low == 0
-        assert any("prefill speed not in the notes" in told for told in one.assumptions)
+        assert any("prefill speed not noted" in told for told in one.assumptions)
 
 
 def test_what_is_assumed_of_another_machine_says_so() -> None:
