@@ -12,16 +12,16 @@ from engine.settings import Settings
 
 PROMPT = "Once upon a time"
 
-Told = pytest.CaptureFixture[str]
+Capture = pytest.CaptureFixture[str]
 
 
-def told(capsys: Told, *words: str) -> str:
+def output(capsys: Capture, *words: str) -> str:
     assert shell.main(["beams", "--prompt", PROMPT, *words]) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
 
-def test_the_sequences_are_printed_and_the_search_is_saved(capsys: Told, pool: Pool) -> None:
-    out = told(capsys, "--num-beams", "3", "--max-new-tokens", "8", "--early-stopping", "never")
+def test_the_sequences_are_printed_and_the_search_is_saved(capsys: Capture, pool: Pool) -> None:
+    out = output(capsys, "--num-beams", "3", "--max-new-tokens", "8", "--early-stopping", "never")
     found = engine.beam_search(PROMPT, pool=pool, num_beams=3, max_new_tokens=8, early_stopping="never")
     head, *lines = out.splitlines()
     assert head.split() == ["score", "logprob", "tokens", "text"]
@@ -36,9 +36,9 @@ def test_the_sequences_are_printed_and_the_search_is_saved(capsys: Told, pool: P
     assert stored.beams.ids == found.ids and tuple(stored.completion.ids) == found.sequences[0].ids
 
 
-def test_json_has_the_tokens_of_each_sequence(capsys: Told, pool: Pool) -> None:
+def test_json_has_the_tokens_of_each_sequence(capsys: Capture, pool: Pool) -> None:
     words = ("--num-beams", "4", "--num-return-sequences", "2", "--max-new-tokens", "5", "--length-penalty", "0")
-    given = json.loads(told(capsys, *words, "--json", "--no-keep"))
+    given = json.loads(output(capsys, *words, "--json", "--no-keep"))
     options = {"num_beams": 4, "num_return_sequences": 2, "max_new_tokens": 5, "length_penalty": 0.0}
     found = engine.beam_search(pool.tokenize(PROMPT), pool=pool, **options)  # type: ignore[arg-type]
     assert [tuple(one["ids"]) for one in given["sequences"]] == [one.ids for one in found.sequences]
@@ -47,11 +47,11 @@ def test_json_has_the_tokens_of_each_sequence(capsys: Told, pool: Pool) -> None:
     assert not Settings.from_environment().history.exists()
 
 
-def test_prompt_and_sequences_may_fill_the_context(capsys: Told, pool: Pool) -> None:
+def test_prompt_and_sequences_may_fill_the_context(capsys: Capture, pool: Pool) -> None:
     fits = "a" + " a" * (250 - len(pool.tokenize("a")))
     assert len(pool.tokenize(fits)) == 250
     words = ("--num-beams", "2", "--n-ctx", "256", "--prompt", fits)
-    assert "not saved" not in told(capsys, *words, "--max-new-tokens", "6")
+    assert "not saved" not in output(capsys, *words, "--max-new-tokens", "6")
     with History.open(Settings.from_environment().history) as history:
         assert len(history.recent(10)) == 1
     assert shell.main(["beams", *words, "--max-new-tokens", "7"]) == shell.ERROR
@@ -66,7 +66,7 @@ def test_prompt_and_sequences_may_fill_the_context(capsys: Told, pool: Pool) -> 
         (["--max-new-tokens", "600"], "max_new_tokens = 600"),
     ],
 )
-def test_what_cannot_be_is_refused(capsys: Told, words: list[str], error: str) -> None:
+def test_what_cannot_be_is_refused(capsys: Capture, words: list[str], error: str) -> None:
     assert shell.main(["beams", "--prompt", PROMPT, *words]) == shell.ERROR
     captured = capsys.readouterr()
     assert error in captured.err and not captured.out

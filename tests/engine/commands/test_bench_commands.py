@@ -25,13 +25,13 @@ pytestmark = pytest.mark.usefixtures("short_samples")
 SHORT = ("--layout", "1x1", "--num-prompt", "16", "--num-generated", "8", "--rounds", "1")
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert shell.main(list(words)) == 0
     return capsys.readouterr().out
 
 
 def test_a_dry_run_tells_cells_time_and_memory(capsys: pytest.CaptureFixture[str]) -> None:
-    plan = json.loads(told(capsys, "bench", "--layout", "1x1,1x2", "--parallel", "1-8*2", "--dry-run", "--json"))
+    plan = json.loads(output(capsys, "bench", "--layout", "1x1,1x2", "--parallel", "1-8*2", "--dry-run", "--json"))
     assert [cell["settings"]["parallel"] for cell in plan["cells"]] == [1, 2, 4, 8] * 2
     assert all(cell["memory_bytes"] > 0 and cell["seconds"] > 0 for cell in plan["cells"])
     assert "8 configurations" in plan["sentence"]
@@ -44,27 +44,27 @@ def test_before_measuring_it_says_whether_the_machine_is_quiet_and_a_verdict_pos
 ) -> None:
     now = Quietness(other_cores, 2, 0.0, {"cc1plus": other_cores} if other_cores else {})
     monkeypatch.setattr(bench, "quietness_now", lambda: now)
-    plain = json.loads(told(capsys, "bench", *SHORT, "--dry-run", "--json"))["quietness"]
+    plain = json.loads(output(capsys, "bench", *SHORT, "--dry-run", "--json"))["quietness"]
     assert (plain["is_quiet"], plain["sentence"], plain["other_cores"]) == (not other_cores, now.sentence, other_cores)
     assert now.is_quiet is not bool(other_cores)
-    assert now.sentence in told(capsys, "bench", *SHORT, "--dry-run")
+    assert now.sentence in output(capsys, "bench", *SHORT, "--dry-run")
     assert shell.main(["bench", *SHORT, "--parallel", "1,2"]) == 0
     before = capsys.readouterr().err.splitlines()[0]
     assert "No verdict is possible with 1 round: 8 is the minimum" in before and before.endswith(now.sentence)
-    short = told(capsys, "tune", "--budget", "10", "--dry-run")
+    short = output(capsys, "tune", "--budget", "10", "--dry-run")
     assert "10 s is too short for a verdict: " in short and "should suffice" in short
 
 
 def test_a_run_is_printed_kept_and_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "run.zip"
-    found = json.loads(told(capsys, "bench", *SHORT, "--name", "short", "--json", "--out", str(out)))
+    found = json.loads(output(capsys, "bench", *SHORT, "--name", "short", "--json", "--out", str(out)))
     (cell,) = found["cells"]
     assert found["status"] == "done"
     assert cell["metrics"]["tokens_per_s"]["value"] > 0
     assert read_run(out).id == found["id"]
     with History.open(Settings.from_environment().history) as history:
         assert [(run.id, run.name) for run in history.runs.recent()] == [(found["id"], "short")]
-    again = json.loads(told(capsys, "bench", "resume", found["id"], "--json"))
+    again = json.loads(output(capsys, "bench", "resume", found["id"], "--json"))
     assert again["id"] == found["id"]
 
 
@@ -82,7 +82,7 @@ def test_nothing_is_sent_to_another_machine_without_the_flag_that_allows_it(
         refused = capsys.readouterr()
         assert "Nothing is sent there before you confirm it" in refused.err and "--send-to-others" in refused.err
         assert seen == []
-        found = json.loads(told(capsys, *words, "--send-to-others", "--json"))
+        found = json.loads(output(capsys, *words, "--send-to-others", "--json"))
         assert [cell["status"] for cell in found["cells"]] == ["done", "done"]
         prompts = [one for one in seen if one.path == COMPLETIONS and one.body["max_tokens"] == 8]
         assert prompts
@@ -91,7 +91,7 @@ def test_nothing_is_sent_to_another_machine_without_the_flag_that_allows_it(
 @pytest.mark.slow
 def test_while_the_history_is_in_use_a_run_goes_to_its_inbox(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     with History.open(Settings.from_environment().history):
-        found = json.loads(told(capsys, "bench", *SHORT, "--json"))
+        found = json.loads(output(capsys, "bench", *SHORT, "--json"))
     assert (home / "inbox" / f"{found['id']}.run.zip").is_file()
 
 
@@ -149,9 +149,9 @@ def test_rounds_that_are_added_move_neither_the_share_back_nor_the_time_left(
 
 @pytest.mark.slow
 def test_limits_are_measured_once_and_kept(capsys: pytest.CaptureFixture[str]) -> None:
-    limits = json.loads(told(capsys, "limits", "--json"))
+    limits = json.loads(output(capsys, "limits", "--json"))
     assert limits["bandwidth"][0][1] > 1e8
-    assert json.loads(told(capsys, "limits", "--json")) == limits
+    assert json.loads(output(capsys, "limits", "--json")) == limits
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_limits_are_measured_once_and_kept(capsys: pytest.CaptureFixture[str]) -
         (("bench", "resume", "no-run"), "there is no run"),
     ],
 )
-def test_what_cannot_be_measured_is_told(
+def test_what_cannot_be_measured_is_reported(
     words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shell.main(list(words)) == shell.ERROR

@@ -87,16 +87,16 @@ def test_a_plan_that_generates_does_not_embed(tmp_path: Path) -> None:
 def test_a_run_is_measured_kept_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", "--embed", "--workers", "1", "--backend", "torch", "--num-texts", "8", "--num-words", "4"]
     bench.run([*words, "--rounds", "1", "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["status"] == "done"
-    assert "sent/s" in told["sentence"] and "Worst cosine to float32: 1.0000" in told["sentence"]
-    assert told["versions"]["torch"]
-    (cell,) = told["cells"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["status"] == "done"
+    assert "sent/s" in printed["sentence"] and "Worst cosine to float32: 1.0000" in printed["sentence"]
+    assert printed["versions"]["torch"]
+    (cell,) = printed["cells"]
     assert cell["settings"]["backend"] == "torch"
     assert cell["metrics"]["sentences_per_s"]["value"] > 0
     assert cell["facts"]["rank_correlation"] > 0.9999
     with History.open(Settings.from_environment().history) as history:
-        kept = history.runs.run(told["id"])
+        kept = history.runs.run(printed["id"])
         (found,) = history.find.runs().rows
     assert kept is not None
     assert kept.samples["sentences_per_s"].min() > 0

@@ -55,7 +55,7 @@ def test_prompts_may_come_from_a_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--prompts", "p.txt"], "--prompts: needs --out FILE"),
         (["--prompt", "x", "--out", "a.jsonl"], "--out: needs --prompts FILE"),
@@ -66,8 +66,8 @@ def test_prompts_may_come_from_a_file() -> None:
         (["--prompts", "p", "--out", "a", "--watch", "yes"], "--watch: is for a single"),
     ],
 )
-def test_files_come_together_and_without_what_shows_one_answer(words: list[str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_files_come_together_and_without_what_shows_one_answer(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         parse(["generate", *words])
 
 
@@ -211,7 +211,7 @@ def test_a_terminal_is_not_steered_by_a_model() -> None:
 
 
 @pytest.mark.slow
-def test_a_trial_is_kept_unless_told_otherwise(home: Path) -> None:
+def test_a_trial_is_kept_unless_asked_otherwise(home: Path) -> None:
     generate("--prompt", "Once", "--max-tokens", "3", "--top-k", "2", "--temperature", "0.5")
     generate("--prompt", "Twice", "--max-tokens", "3", "--no-keep")
     with History.open(home / "history.duckdb") as history:
@@ -253,7 +253,7 @@ def test_a_history_that_cannot_be_used_costs_only_the_keeping(home: Path) -> Non
         (["--prompt", "x", "--temprature", "1"], "--temprature"),
     ],
 )
-def test_errors_are_told_on_standard_error(words: list[str], reason: str) -> None:
+def test_errors_are_printed_on_standard_error(words: list[str], reason: str) -> None:
     done = generate(*words, check=False)
     assert done.returncode == 2
     assert done.stdout == ""

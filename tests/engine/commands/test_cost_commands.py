@@ -14,18 +14,18 @@ SENTENCE = "c7i.4xlarge finishes 18 h 12 min sooner than c7i.xlarge for $2.75 mo
 NOTES = ("cost", "--model", "mistral-7b-instruct")
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert shell.main(list(words)) == 0
     return capsys.readouterr().out
 
 
 def models(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(told(capsys, *words, "--json"))["models"]
+    found: list[dict[str, Any]] = json.loads(output(capsys, *words, "--json"))["models"]
     return found
 
 
 def test_the_notes_example_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
-    text = told(capsys, *NOTES, "--documents", "100", "--words", "5000")
+    text = output(capsys, *NOTES, "--documents", "100", "--words", "5000")
     assert text.startswith("100 documents, 750,000 tokens\n")
     assert SENTENCE in text
     assert " 143 " in text
@@ -90,7 +90,7 @@ def test_what_rests_on_one_contended_sample_says_so(capsys: pytest.CaptureFixtur
     (one,) = first["apart"]["estimates"]
     basis = "one contended sample of an interrupted run"
     assert (one["provenance"], one["remark"]) == ("measured here", basis)
-    assert f"measured here ({basis})" in told(capsys, "cost")
+    assert f"measured here ({basis})" in output(capsys, "cost")
 
 
 def test_a_folder_is_counted_with_the_models_tokenizer(
@@ -124,7 +124,7 @@ def test_prices_may_come_from_a_file(capsys: pytest.CaptureFixture[str], tmp_pat
         (("--folder", ".", "--documents", "3"), "documents cannot be given"),
     ],
 )
-def test_what_cannot_be_reckoned_is_told(
+def test_what_cannot_be_estimated_is_reported(
     words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shell.main(["cost", *words]) == shell.ERROR

@@ -34,16 +34,16 @@ def table(tmp_path: Path) -> Path:
 def test_json_and_array_have_the_same_vectors(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = table.with_name("vectors.npy")
     assert main(["embed", str(table), "--json", "--out", str(out)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["model"] == "all-MiniLM-L6-v2" and told["dim"] == 384 and told["num_cut"] == 0
-    assert [one["text"] for one in told["texts"]] == [
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["model"] == "all-MiniLM-L6-v2" and printed["dim"] == 384 and printed["num_cut"] == 0
+    assert [one["text"] for one in printed["texts"]] == [
         "The rent goes up.",
         "It rains all day.",
         "We pay more for the flat.",
     ]
     vectors = np.load(out)
     assert vectors.dtype == np.float32 and np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-5)
-    assert np.asarray([one["vector"] for one in told["texts"]]) == pytest.approx(vectors, abs=1e-7)
+    assert np.asarray([one["vector"] for one in printed["texts"]]) == pytest.approx(vectors, abs=1e-7)
 
 
 @pytest.mark.usefixtures("quick_embedding")
@@ -56,7 +56,7 @@ def test_without_json_it_tells_what_is_near_what(table: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["nowhere.txt"], "cannot be read"),
         (["{table}", "--column", "body"], "no column 'body'"),
@@ -65,9 +65,11 @@ def test_without_json_it_tells_what_is_near_what(table: Path, capsys: pytest.Cap
         (["{table}", "--out", "vectors.txt"], ".npy"),
     ],
 )
-def test_what_cannot_be_is_said(table: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str) -> None:
+def test_what_cannot_be_is_said(
+    table: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     assert main(["embed", *(word.format(table=table) for word in words)]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 FIGURES = Measurement(
@@ -93,9 +95,9 @@ def test_backends_are_measured_once_and_printed(
     monkeypatch.setattr(embed_backends, "measure_backends", measure)
     assert main(["embed", "--backends", "--json"]) == 0
     heard = capsys.readouterr()
-    told = json.loads(heard.out)
-    assert "measuring: 50 %, torch-bf16" in heard.err and told["auto"] == "torch"
-    rows = {row["name"]: row for row in told["backends"]}
+    printed = json.loads(heard.out)
+    assert "measuring: 50 %, torch-bf16" in heard.err and printed["auto"] == "torch"
+    rows = {row["name"]: row for row in printed["backends"]}
     assert rows["torch"]["worst_cosine"] == rows["torch"]["speedup"] == 1
     assert rows["torch-bf16"]["worst_cosine"] == 0.997 and rows["torch-bf16"]["texts_per_s"] == 85
     assert rows["onnx"]["reason"] == "not measured yet" and rows["onnx"]["speedup"] is None
@@ -143,10 +145,11 @@ def test_an_external_engine_embeds_and_another_machine_only_where_that_is_allowe
     with fake_server({PATH: answer}) as (address, seen):
         add_known(home, KnownEngine(name="desk", url=address))
         assert main(words) == 0
-        told = json.loads(capsys.readouterr().out)
-        assert (told["model"], told["backend"], told["max_tokens"], told["num_cut"]) == ("m", "external:desk", None, 0)
+        printed = json.loads(capsys.readouterr().out)
+        given = [printed[name] for name in ("model", "backend", "max_tokens", "num_cut")]
+        assert given == ["m", "external:desk", None, 0]
         wanted = np.array(vector_of("It rains all day."))
-        assert told["texts"][1]["vector"] == pytest.approx(wanted / np.linalg.norm(wanted), abs=1e-6)
+        assert printed["texts"][1]["vector"] == pytest.approx(wanted / np.linalg.norm(wanted), abs=1e-6)
         monkeypatch.setattr(Address, "is_loopback", property(lambda _address: False))
         seen.clear()
         assert main(words) != 0
@@ -156,7 +159,7 @@ def test_an_external_engine_embeds_and_another_machine_only_where_that_is_allowe
 
 
 @pytest.mark.parametrize(
-    "more, told",
+    "more, message",
     [
         ((), "--out"),
         (("--out", "vectors.npy"), "--out"),
@@ -172,12 +175,12 @@ def test_what_a_corpus_needs_is_said(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     more: tuple[str, ...],
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "corpus").mkdir()
     assert main(["embed", "corpus", "--cluster", "auto", *more]) == 2
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from engine.models import embedded_model, read_model
 pytestmark = pytest.mark.usefixtures("models_folder")
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     assert shell.main(["models", *words]) == 0
     return capsys.readouterr().out
 
 
 def plain(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(told(capsys, *words, "--json"))
+    found: dict[str, Any] = json.loads(output(capsys, *words, "--json"))
     return found
 
 
@@ -29,14 +29,14 @@ def test_list_has_every_file_with_what_it_needs(capsys: pytest.CaptureFixture[st
     assert shipped["needed_bytes"] > shipped["size"]
     assert shipped["in_memory"] is None or 0 <= shipped["in_memory"] <= 1
     assert "broken.gguf" in broken["reason"]
-    text = told(capsys, "list")
+    text = output(capsys, "list")
     assert shipped["name"] in text
     assert "cannot be used" in text
 
 
 def test_list_looks_only_into_folders_that_are_named(capsys: pytest.CaptureFixture[str], models_folder: Path) -> None:
     assert plain(capsys, "list", str(models_folder)) == {"models": []}
-    assert told(capsys, "list", str(models_folder)) == "No model files found.\n"
+    assert output(capsys, "list", str(models_folder)) == "No model files found.\n"
 
 
 def test_show_tells_what_the_header_says(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +47,7 @@ def test_show_tells_what_the_header_says(capsys: pytest.CaptureFixture[str]) -> 
     assert sum(group["num_tensors"] for group in shown["tensors_by_type"]) == len(file.tensors)
     digest = hashlib.sha256(embedded_model().read_bytes()).hexdigest()
     assert plain(capsys, "show", str(embedded_model()), "--hash")["sha256"] == digest
-    assert "general.architecture = 'llama'" in told(capsys, "show", str(embedded_model()))
+    assert "general.architecture = 'llama'" in output(capsys, "show", str(embedded_model()))
 
 
 def test_fit_tells_what_a_pool_takes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,12 +58,12 @@ def test_fit_tells_what_a_pool_takes(capsys: pytest.CaptureFixture[str]) -> None
     assert found["fits"] is True
     usual = plain(capsys, *words[:-2])
     assert found["grid"][0]["kv"] < usual["grid"][0]["kv"]
-    assert "It fits" in told(capsys, *words)
+    assert "It fits" in output(capsys, *words)
 
 
 def test_the_example_of_the_notes(capsys: pytest.CaptureFixture[str]) -> None:
     assert plain(capsys, "fit", "--notes")["row"]["kv"] == 2 * 2 * 118 * 48 * 128 * 512 * 2048
-    assert "118 layers" in told(capsys, "fit", "--notes")
+    assert "118 layers" in output(capsys, "fit", "--notes")
 
 
 def test_a_synthetic_model_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_synthetic_model_is_written(capsys: pytest.CaptureFixture[str], tmp_pa
     made = plain(capsys, "synth", "--shape", "tiny", "--quant", "Q8_0", str(path))
     assert made["bytes"] == path.stat().st_size
     words = ("--layers", "2", "--width", "256", "--kv-heads", "2", "--vocab", "512", "--seed", "5")
-    assert "of random weights" in told(capsys, "synth", *words, str(path.with_name("free.gguf")))
+    assert "of random weights" in output(capsys, "synth", *words, str(path.with_name("free.gguf")))
     file = read_model(path.with_name("free.gguf"))
     assert (file.n_layer, file.n_embd, file.n_head_kv) == (2, 256, (2, 2))
 
@@ -93,7 +93,7 @@ def test_a_synthetic_model_is_written(capsys: pytest.CaptureFixture[str], tmp_pa
         (("synth", "--layers", "3", "--width", "100", "out.gguf"), "n_embd = 100"),
     ],
 )
-def test_what_cannot_be_told_is_refused(
+def test_what_cannot_be_answered_is_refused(
     words: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shell.main(["models", *words]) == shell.ERROR

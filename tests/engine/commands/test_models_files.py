@@ -43,13 +43,13 @@ def source(home: Path) -> Path:
     return path
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> dict:  # type: ignore[type-arg]
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> dict:  # type: ignore[type-arg]
     assert main(["models", *words, "--json"]) == 0
     return json.loads(capsys.readouterr().out)  # type: ignore[no-any-return]
 
 
 def test_without_a_name_the_catalogue_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, "get")
+    found = printed(capsys, "get")
     assert [model["name"] for model in found["models"]] == [entry.name for entry in read_catalogue().entries]
     assert all(model["needed_bytes"] > 1e9 * model["size_gb"] for model in found["models"])
     assert main(["models", "get"]) == 0
@@ -57,7 +57,7 @@ def test_without_a_name_the_catalogue_is_printed(capsys: pytest.CaptureFixture[s
 
 
 def test_a_repository_is_listed(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, "get", NAME, "--list")
+    found = printed(capsys, "get", NAME, "--list")
     assert (found["repository"], found["license"]) == (NAME, "mit")
     assert [(one["name"], one["bytes"]) for one in found["choices"]] == [
         (FILE, len(DATA)), ("little.Q8_0.gguf", 2 * len(DATA)),
@@ -67,10 +67,10 @@ def test_a_repository_is_listed(hub: Hub, capsys: pytest.CaptureFixture[str]) ->
 def test_a_model_is_fetched_into_the_folder_of_models(
     hub: Hub, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = told(capsys, "get", NAME, "Q4_K_M")
+    found = printed(capsys, "get", NAME, "Q4_K_M")
     assert found["files"] == [str(home / "models" / NAME / FILE)]
     assert Path(found["files"][0]).read_bytes() == DATA
-    other = told(capsys, "get", NAME, "q8_0", "--folder", str(tmp_path / "other"))
+    other = printed(capsys, "get", NAME, "q8_0", "--folder", str(tmp_path / "other"))
     assert other["files"] == [str(tmp_path / "other" / NAME / "little.Q8_0.gguf")]
 
 
@@ -119,7 +119,7 @@ def test_an_interrupt_in_a_wait_is_not_the_end_of_the_work(hub: Hub, tmp_path: P
 
 
 def test_the_types_of_a_model_are_listed_with_their_sizes(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    types = {one["type"]: one for one in told(capsys, "quantize", str(source))["types"]}
+    types = {one["type"]: one for one in printed(capsys, "quantize", str(source))["types"]}
     assert types["Q4_0"]["bytes"] < types["Q8_0"]["bytes"] < source.stat().st_size
     assert "importance matrix" in types["IQ2_XXS"]["refusal"]
 
@@ -127,11 +127,11 @@ def test_the_types_of_a_model_are_listed_with_their_sizes(source: Path, capsys: 
 def test_a_quantisation_is_made_beside_its_model_or_where_it_is_said(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = told(capsys, "quantize", str(source), "q8_0")
+    found = printed(capsys, "quantize", str(source), "q8_0")
     assert found["path"] == str(source.with_name("tiny-Q8_0.gguf"))
     made = read_model(found["path"])
     assert (made.quantisation, made.size, source.stat().st_size) == ("Q8_0", found["bytes"], found["source_bytes"])
-    assert told(capsys, "quantize", str(source), "Q4_0", "--out", str(tmp_path / "x.gguf"))["quantisation"] == "Q4_0"
+    assert printed(capsys, "quantize", str(source), "Q4_0", "--out", str(tmp_path / "x.gguf"))["quantisation"] == "Q4_0"
 
 
 def test_a_model_that_ships_gets_no_neighbour(
@@ -139,7 +139,7 @@ def test_a_model_that_ships_gets_no_neighbour(
 ) -> None:
     assert main(["models", "quantize", str(story_model), "Q4_0"]) == ERROR
     assert "or allow quantising again (--again on the command line)" in capsys.readouterr().err
-    found = told(capsys, "quantize", str(story_model), "Q4_0", "--again")
+    found = printed(capsys, "quantize", str(story_model), "Q4_0", "--again")
     assert found["path"] == str(home / "models" / "story-Q4_0.gguf")
 
 

@@ -15,14 +15,14 @@ def models(story_model: Path, tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_it_is_measured_and_told(models: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_measured_and_printed(models: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert shell.main(["models", "order", *models, "--json"]) == 0
-    told = capsys.readouterr()
-    found = json.loads(told.out)
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
     assert (found["a"], found["b"]) == tuple(models)
     assert [step["name"] for step in found["steps"]] == ["A", "B", "A"]
     assert all(step["load_s"] > 0 for step in found["steps"])
-    assert "loading: 100 %" in told.err
+    assert "loading: 100 %" in printed.err
     assert shell.main(["models", "order", *models]) == 0
     text = capsys.readouterr().out
     assert text.count("\nA ") == 2 and text.count("\nB ") == 2

@@ -91,10 +91,10 @@ def test_an_unknown_flag_is_named_first_with_the_nearest_one(refused: Refused, f
                 continue
             near = difflib.get_close_matches(unknown, flags, n=1)
             words = draw.choice([[unknown], [unknown, "3"], [f"{unknown}=3"], [f"{unknown}=two words"]])
-            told = refused([*command.split(), *words, *draw.choice([[], ["--json"], ["x", "y"]])])
-            assert told.startswith(f"usage: python -m engine {command}"), told
-            assert f"unknown flag {unknown}: " in told.splitlines()[-1]
-            assert not near or f"did you mean {near[0]}?" in told, told
+            error = refused([*command.split(), *words, *draw.choice([[], ["--json"], ["x", "y"]])])
+            assert error.startswith(f"usage: python -m engine {command}"), error
+            assert f"unknown flag {unknown}: " in error.splitlines()[-1]
+            assert not near or f"did you mean {near[0]}?" in error, error
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_an_unknown_flag_is_named_first_with_the_nearest_one(refused: Refused, f
 def test_an_unknown_flag_is_named_before_what_is_missing(refused: Refused, command: str) -> None:
     words = command.split()
     place = words.index("--") if "--" in words else len(words)
-    told = refused([*words[:place], "--foo", *words[place:]]).splitlines()[-1]
-    assert "unknown flag --foo: " in told
+    error = refused([*words[:place], "--foo", *words[place:]]).splitlines()[-1]
+    assert "unknown flag --foo: " in error
 
 
 @pytest.mark.parametrize(
     ("words", "home"), [("history --limit 3 list", "list or sql"), ("models --imatrix x", "quantize")]
 )
-def test_a_flag_before_its_subcommand_is_told_where_it_belongs(refused: Refused, words: str, home: str) -> None:
+def test_a_flag_before_its_subcommand_is_refused_with_where_it_belongs(refused: Refused, words: str, home: str) -> None:
     assert f"it belongs after {home}" in refused(words.split())
 
 
@@ -136,11 +136,11 @@ def test_an_unknown_flag_ends_with_the_usage_of_its_own_command(
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         shell.main([*command.split(), unknown])
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     names = [word for word in command.split() if word.isalpha() and word.islower() and word != "x"]
     assert ended.value.code == 2
-    assert told.startswith(f"usage: python -m engine {' '.join(names)}"), told
-    assert unknown in told.splitlines()[-1]
+    assert error.startswith(f"usage: python -m engine {' '.join(names)}"), error
+    assert unknown in error.splitlines()[-1]
 
 
 def texts_of_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -183,8 +183,8 @@ def test_an_unknown_flag_before_the_command_is_the_outer_ones(capsys: pytest.Cap
 def test_embed_says_that_its_choice_may_be_of_less_precision(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         shell.main(["embed", "--help"])
-    told = " ".join(capsys.readouterr().out.split())
-    assert "bfloat16 included, whose vectors all have a cosine of at least 0.9999 to those of float32" in told
+    help_text = " ".join(capsys.readouterr().out.split())
+    assert "bfloat16 included, whose vectors all have a cosine of at least 0.9999 to those of float32" in help_text
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

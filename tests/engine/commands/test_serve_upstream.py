@@ -69,7 +69,7 @@ def test_a_server_is_started_and_ended_with_the_api_in_front_of_it(story_model: 
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--upstream", "llama_cpp.server", "--parallel", "2"), "one request at a time"),
         (("--upstream", "llama_cpp.server", "--model", "nothing.gguf"), "nothing.gguf"),
@@ -79,9 +79,9 @@ def test_a_server_is_started_and_ended_with_the_api_in_front_of_it(story_model: 
         (("--upstream", "down"), "cannot be reached"),
     ],
 )
-def test_an_upstream_that_cannot_be_used_is_told(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_an_upstream_that_cannot_be_used_is_reported(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     add_known(tmp_path, KnownEngine(name="down", url=f"http://127.0.0.1:{free_port()}"))
     with serving(tmp_path, *words, "--port", str(free_port()), "--no-key") as process:
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert told in errors and "Traceback" not in errors
+    assert message in errors and "Traceback" not in errors

@@ -17,16 +17,16 @@ from tests.engine.workbench.recorded import make_recorded
 
 pytestmark = pytest.mark.slow
 
-Told = pytest.CaptureFixture[str]
+Capture = pytest.CaptureFixture[str]
 STEERING = ("\x1b", "\x07", "\u202e")
 
 
-def told(capsys: Told, *words: str) -> str:
+def output(capsys: Capture, *words: str) -> str:
     assert shell.main([*words]) == 0, capsys.readouterr().err
     return capsys.readouterr().out
 
 
-def refused(capsys: Told, *words: str) -> str:
+def refused(capsys: Capture, *words: str) -> str:
     assert shell.main([*words]) == shell.ERROR
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -47,32 +47,32 @@ def trial(pool: Pool, home: Path) -> TrialRecord:
     return found
 
 
-def test_trials_are_listed_newest_first(capsys: Told, home: Path) -> None:
+def test_trials_are_listed_newest_first(capsys: Capture, home: Path) -> None:
     trials = [make_trial() for _ in range(3)]
     keep(*trials)
-    lines = told(capsys, "trials", "list", "--limit", "2").splitlines()
+    lines = output(capsys, "trials", "list", "--limit", "2").splitlines()
     assert [line.split()[0] for line in lines[:2]] == [trials[2].id, trials[1].id]
     assert lines[2] == "2 of 3 trials"
-    rows = json.loads(told(capsys, "trials", "list", "--json"))
+    rows = json.loads(output(capsys, "trials", "list", "--json"))
     assert rows["total"] == 3 and {row["id"] for row in rows["rows"]} == {one.id for one in trials}
 
 
-def test_a_trial_is_shown_with_prompt_answer_parameters_and_figures(capsys: Told, trial: TrialRecord) -> None:
-    shown = told(capsys, "trials", "show", trial.id)
+def test_a_trial_is_shown_with_prompt_answer_parameters_and_figures(capsys: Capture, trial: TrialRecord) -> None:
+    shown = output(capsys, "trials", "show", trial.id)
     assert trial.prompt in shown and trial.completion.text in shown
     assert "max_tokens 16" in shown and "16 tokens, length" in shown and "seed 5" in shown
     assert "temperature" not in shown
-    assert json.loads(told(capsys, "trials", "show", trial.id, "--json"))["id"] == trial.id
-    xray = told(capsys, "trials", "show", trial.id, "--xray")
+    assert json.loads(output(capsys, "trials", "show", trial.id, "--json"))["id"] == trial.id
+    xray = output(capsys, "trials", "show", trial.id, "--xray")
     assert xray.count("> drawn at ") == 16 and "top_k " in xray
 
 
-def test_the_beginning_of_an_id_is_enough(capsys: Told, trial: TrialRecord) -> None:
+def test_the_beginning_of_an_id_is_enough(capsys: Capture, trial: TrialRecord) -> None:
     for name in (trial.id[:20], trial.id.upper(), f" {trial.id} "):
-        assert json.loads(told(capsys, "trials", "show", name, "--json"))["id"] == trial.id
+        assert json.loads(output(capsys, "trials", "show", name, "--json"))["id"] == trial.id
 
 
-def test_an_ambiguous_beginning_is_refused_with_the_trials(capsys: Told, home: Path) -> None:
+def test_an_ambiguous_beginning_is_refused_with_the_trials(capsys: Capture, home: Path) -> None:
     trials = [make_trial() for _ in range(7)]
     keep(*trials)
     common = trials[0].id[:6]
@@ -82,54 +82,54 @@ def test_an_ambiguous_beginning_is_refused_with_the_trials(capsys: Told, home: P
 
 
 @pytest.mark.parametrize("command", [("trials", "show"), ("trials", "replay"), ("diff", "--kv-type", "q8_0")])
-def test_an_id_of_no_trial_is_one_line_of_error(capsys: Told, trial: TrialRecord, command: tuple[str, ...]) -> None:
+def test_an_id_of_no_trial_is_one_line_of_error(capsys: Capture, trial: TrialRecord, command: tuple[str, ...]) -> None:
     for id in ("", "none", "%", "_", "'; DROP TABLE trials; --", "\x1b]0;title\x07", "-" * 36, "9" * 5_000, "../etc"):
         error = refused(capsys, *command, "--", id)
         assert error.startswith("error: There is no trial ") and len(error) < 300
         assert not any(mark in error for mark in STEERING)
 
 
-def test_a_deleted_trial_is_gone(capsys: Told, trial: TrialRecord) -> None:
+def test_a_deleted_trial_is_gone(capsys: Capture, trial: TrialRecord) -> None:
     with History.open(Settings.from_environment().history) as history:
         history.delete(trial.id)
         assert history.ids_with(trial.id[:8], 5) == []
 
 
-def test_hostile_texts_are_escaped_on_a_terminal(capsys: Told, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_texts_are_escaped_on_a_terminal(capsys: Capture, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hostile = make_trial(prompt=NASTY, label="\x1b[31mred")
     keep(hostile)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     for words in (("show", hostile.id), ("show", hostile.id, "--xray"), ("list",)):
-        shown = told(capsys, "trials", *words)
+        shown = output(capsys, "trials", *words)
         assert shown and not any(mark in shown for mark in STEERING)
 
 
-def test_a_trial_is_replayed(capsys: Told, trial: TrialRecord) -> None:
-    assert told(capsys, "trials", "replay", trial.id).startswith("Identical: 16 tokens")
-    found = json.loads(told(capsys, "trials", "replay", trial.id, "--json"))
+def test_a_trial_is_replayed(capsys: Capture, trial: TrialRecord) -> None:
+    assert output(capsys, "trials", "replay", trial.id).startswith("Identical: 16 tokens")
+    found = json.loads(output(capsys, "trials", "replay", trial.id, "--json"))
     assert (found["is_identical"], found["num_same"], found["difference"]) == (True, 16, None)
     assert found["largest_change"] < 1e-3
 
 
-def test_a_difference_shows_both_distributions(capsys: Told, pool: Pool, home: Path) -> None:
+def test_a_difference_shows_both_distributions(capsys: Capture, pool: Pool, home: Path) -> None:
     trial = make_recorded(pool, max_tokens=16)
     steps = trial.completion.steps
     own = steps.ids[9]
     steps.records["id"][9] = other = next(one.id for one in steps[9].top if one.id != own)
     keep(trial)
-    lines = told(capsys, "trials", "replay", trial.id).splitlines()
+    lines = output(capsys, "trials", "replay", trial.id).splitlines()
     assert lines[0].startswith("Differs first at token 10: ")
     assert lines[1].split() == ["candidate", "recorded", "replayed"]
     (recorded,) = [line for line in lines[2:] if line.endswith("  recorded")]
     (replayed,) = [line for line in lines[2:] if line.endswith("  replayed")]
     text = steps.vocabulary.text
     assert recorded.startswith(repr(text(other))) and replayed.startswith(repr(text(own)))
-    found = json.loads(told(capsys, "trials", "replay", trial.id, "--json"))["difference"]
+    found = json.loads(output(capsys, "trials", "replay", trial.id, "--json"))["difference"]
     assert (found["position"], found["recorded"]["id"], found["replayed"]["id"]) == (9, other, own)
     assert found["recorded"]["top"] and found["replayed"]["top"]
 
 
-def test_a_replay_that_is_refused_says_why(capsys: Told, trial: TrialRecord, quantised_model: Path) -> None:
+def test_a_replay_that_is_refused_says_why(capsys: Capture, trial: TrialRecord, quantised_model: Path) -> None:
     error = refused(capsys, "trials", "replay", trial.id, "--model", str(quantised_model))
     assert "is not the file that this trial was run with" in error
     keep(make_trial(id=(other := make_trial().id)))
@@ -138,20 +138,20 @@ def test_a_replay_that_is_refused_says_why(capsys: Told, trial: TrialRecord, qua
 
 @pytest.mark.parametrize("ending", ["trial", "json", "csv", "txt"])
 def test_a_trial_is_written_to_a_file(
-    capsys: Told, trial: TrialRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    capsys: Capture, trial: TrialRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     path = tmp_path / f"one.{ending}"
-    assert str(path) in told(capsys, "trials", "export", trial.id, "--out", str(path))
+    assert str(path) in output(capsys, "trials", "export", trial.id, "--out", str(path))
     if ending in ("csv", "txt"):
         assert ("part,position,id" if ending == "csv" else trial.completion.text) in path.read_text()
         return
     monkeypatch.setenv("LOGITBENCH_HOME", str(tmp_path / "elsewhere"))
-    told(capsys, "history", "import", str(path))
-    assert json.loads(told(capsys, "trials", "list", "--json"))["rows"][0]["id"] == trial.id
-    assert told(capsys, "trials", "replay", trial.id).startswith("Identical: 16 tokens")
+    output(capsys, "history", "import", str(path))
+    assert json.loads(output(capsys, "trials", "list", "--json"))["rows"][0]["id"] == trial.id
+    assert output(capsys, "trials", "replay", trial.id).startswith("Identical: 16 tokens")
 
 
-def test_an_export_to_nowhere_is_refused(capsys: Told, trial: TrialRecord, tmp_path: Path) -> None:
+def test_an_export_to_nowhere_is_refused(capsys: Capture, trial: TrialRecord, tmp_path: Path) -> None:
     assert "must end with .json, .trial, .csv, .txt" in refused(
         capsys, "trials", "export", trial.id, "--out", str(tmp_path / "a.xlsx")
     )
@@ -162,11 +162,11 @@ def test_an_export_to_nowhere_is_refused(capsys: Told, trial: TrialRecord, tmp_p
 # diff
 
 
-def test_a_diff_is_told_in_words_and_as_json(capsys: Told, trial: TrialRecord, quantised_model: Path) -> None:
-    lines = told(capsys, "diff", trial.id[:24], "--model", str(quantised_model), "--limit", "3").splitlines()
+def test_a_diff_is_printed_in_words_and_as_json(capsys: Capture, trial: TrialRecord, quantised_model: Path) -> None:
+    lines = output(capsys, "diff", trial.id[:24], "--model", str(quantised_model), "--limit", "3").splitlines()
     assert lines[0].startswith("KL ") and "nats" in lines[0] and "bits" in lines[0]
     assert len(lines) == lines.index("") + 2 + 3
-    found = json.loads(told(capsys, "diff", trial.id, "--model", str(quantised_model), "--json"))
+    found = json.loads(output(capsys, "diff", trial.id, "--model", str(quantised_model), "--json"))
     assert found["sentence"] == lines[0] and found["num_tokens"] == 16 == len(found["tokens"])
     assert found["kl_mean"] == pytest.approx(sum(token["kl"] for token in found["tokens"]) / 16)
     changes = [abs(found["tokens"][position]["change"]) for position in found["most_changed"]]
@@ -176,8 +176,8 @@ def test_a_diff_is_told_in_words_and_as_json(capsys: Told, trial: TrialRecord, q
     assert [token["id"] for token in found["tokens"]] == trial.completion.ids
 
 
-def test_a_diff_of_a_setting(capsys: Told, trial: TrialRecord) -> None:
-    found = json.loads(told(capsys, "diff", trial.id, "--kv-type", "q8_0", "--json"))
+def test_a_diff_of_a_setting(capsys: Capture, trial: TrialRecord) -> None:
+    found = json.loads(output(capsys, "diff", trial.id, "--kv-type", "q8_0", "--json"))
     assert found["other"]["pool"]["type_k"] == found["other"]["pool"]["type_v"] == "q8_0"
     assert found["first"]["pool"]["type_k"] == "f16" and 0 < found["kl_mean"] < 0.1
 
@@ -193,12 +193,12 @@ def test_a_diff_of_a_setting(capsys: Told, trial: TrialRecord) -> None:
         (("--threads", "0"), "threads = 0"),
     ],
 )
-def test_a_diff_that_cannot_be(capsys: Told, trial: TrialRecord, words: tuple[str, ...], why: str) -> None:
+def test_a_diff_that_cannot_be(capsys: Capture, trial: TrialRecord, words: tuple[str, ...], why: str) -> None:
     assert why in refused(capsys, "diff", trial.id, *words)
 
 
 def test_ctrl_c_stops_a_diff(
-    capsys: Told, trial: TrialRecord, quantised_model: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: Capture, trial: TrialRecord, quantised_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks: list[Task[Any]] = []
 
