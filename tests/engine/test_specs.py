@@ -175,7 +175,7 @@ def test_ids_may_come_in_any_sequence() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 1_999, 2_000, 2_001, 100_000])
-def test_a_failure_is_told_in_what_fits_a_screen(size: int) -> None:
+def test_a_failure_is_reported_in_what_fits_a_screen(size: int) -> None:
     error = ConfigError(f"{'x' * (size - 9)} mend it.")
     assert len(str(error)) == min(size, 2_000) and str(error).endswith(" mend it.")
     assert str(error) == error.args[0] or size > 2_000

@@ -124,7 +124,7 @@ def test_an_outlier_hardly_moves_the_time_left_and_a_lasting_change_does() -> No
     ("later_s", "words"),
     [(30.0, "30 s left"), (35.0, "30 s left"), (60.0, "at least 30 s left"), (300.0, "longer than estimated")],
 )
-def test_a_time_that_turns_out_longer_is_told_as_a_lower_bound(later_s: float, words: str) -> None:
+def test_a_time_that_turns_out_longer_is_shown_as_a_lower_bound(later_s: float, words: str) -> None:
     clock = Clock()
     task = Task("Writing", lambda _task: None, clock=clock)
     task.report(0.5, "writing", 60.0)

@@ -83,7 +83,7 @@ def test_with_another_tokenizer_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "message"),
     [
         ("", "is empty"),
         ('""', "is empty"),
@@ -102,8 +102,8 @@ def test_with_another_tokenizer_too(tmp_path: Path) -> None:
         ("\ud800", "surrogate"),
     ],
 )
-def test_what_cannot_be_watched_is_refused(pool: Pool, typed: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_watched_is_refused(pool: Pool, typed: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read_word(pool, typed)
 
 

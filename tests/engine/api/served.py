@@ -18,7 +18,7 @@ PLENTY = Quota(100, IDLE_S)
 
 
 class Application:
-    """Answers at once; `/long` begins at once and ends when it is told to; `/read` sends back the body."""
+    """Answers at once; `/long` begins at once and ends when it is let go; `/read` sends back the body."""
 
     def __init__(self) -> None:
         self.is_over = False

@@ -55,17 +55,17 @@ def test_parts_without_end_are_refused(server: Served, before: str, again: str) 
     assert_refused(answered(server, (before + again * PLENTY).encode()))
 
 
-def assert_refused(told: bytes) -> None:
+def assert_refused(answer: bytes) -> None:
     """Assert that a connection ended as one that is refused.
 
-    Nothing is told where it was closed before all was read; a request whose body has no end may be answered before.
+    Nothing is answered where it was closed before all was read; a request whose body has no end may be answered before.
     """
-    assert not told or b" 400 " in told or told.count(b" 200 ") == 1
+    assert not answer or b" 400 " in answer or answer.count(b" 200 ") == 1
 
 
 def test_a_head_below_the_bound_is_served(server: Served) -> None:
-    told = answered(server, request("/", "X: " + "x" * (BOUND - 1000), "Connection: close"))
-    assert told.startswith(b"HTTP/1.1 200") and told.endswith(b"begi")
+    answer = answered(server, request("/", "X: " + "x" * (BOUND - 1000), "Connection: close"))
+    assert answer.startswith(b"HTTP/1.1 200") and answer.endswith(b"begi")
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -96,6 +96,6 @@ def test_a_request_is_read_alike_however_it_is_cut(server: Served, seed: int) ->
     ],
 )
 def test_strange_requests_are_answered_or_refused(server: Served, head: str) -> None:
-    told = answered(server, f"{head}\r\nHost: 127.0.0.1:8501\r\nConnection: close\r\n\r\n".encode("latin-1"))
-    assert told.startswith(b"HTTP/1.1 ") and b" 500 " not in told
+    answer = answered(server, f"{head}\r\nHost: 127.0.0.1:8501\r\nConnection: close\r\n\r\n".encode("latin-1"))
+    assert answer.startswith(b"HTTP/1.1 ") and b" 500 " not in answer
     assert b" 200 " in answered(server, request("/", "Connection: close"))

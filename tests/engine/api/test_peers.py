@@ -75,7 +75,7 @@ def test_a_socket_that_listens_is_no_connection() -> None:
 
 @is_root
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
-def test_another_user_is_told_until_the_socket_is_closed(address: str) -> None:
+def test_another_user_is_seen_until_the_socket_is_closed(address: str) -> None:
     """The kernel reports root as the owner of a socket without a file; it must not count as root's."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, 0), family=family) as server:

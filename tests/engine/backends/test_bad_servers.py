@@ -1,4 +1,4 @@
-"""Servers that are down, slow, broken or hostile: each is told, nothing hangs, and no key goes elsewhere."""
+"""Servers that are down, slow, broken or hostile: each is reported, nothing hangs, and no key goes elsewhere."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ def test_a_server_that_is_down_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("ftp://host", "must be the address of a server"),
         ("file:///etc/passwd", "must be the address of a server"),
@@ -46,8 +46,8 @@ def test_a_server_that_is_down_is_named() -> None:
         (7, "must be the address of a server"),
     ],
 )
-def test_an_address_that_is_none_or_holds_a_key_is_refused_before_anything_is_sent(url: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+def test_an_address_that_is_none_or_holds_a_key_is_refused_before_anything_is_sent(url: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as refused:
         connect(url)
     assert "secret-key" not in str(refused.value)
 
@@ -85,7 +85,7 @@ def test_a_web_page_is_no_api() -> None:
         connect(address)
 
 
-def test_a_refused_key_is_told() -> None:
+def test_a_refused_key_is_reported() -> None:
     def refuse(request: Request) -> None:
         request.json({"error": {"message": "Incorrect API key provided"}}, 401)
 
@@ -96,7 +96,7 @@ def test_a_refused_key_is_told() -> None:
         connect(address)
 
 
-def test_a_model_that_the_server_has_not_is_told_with_those_it_has() -> None:
+def test_a_model_that_the_server_has_not_is_reported_with_those_it_has() -> None:
     with fake_server({}) as (address, _), pytest.raises(ConfigError, match="has no model 'other'; it has 'm'"):
         connect(address, "other")
 
@@ -231,13 +231,13 @@ def test_an_event_beyond_the_limit_fails_the_job(monkeypatch: pytest.MonkeyPatch
     assert "more than 1,000 bytes" in str(failure(lambda request: request.events("x" * 100_000)))
 
 
-def test_an_error_within_a_stream_is_told() -> None:
+def test_an_error_within_a_stream_is_reported() -> None:
     assert "ran out of memory" in str(
         failure(lambda request: request.events(chunk(" a"), {"error": {"message": "ran out of\x1b memory\n"}}))
     )
 
 
-def test_a_prompt_that_is_too_long_there_is_told_as_here() -> None:
+def test_a_prompt_that_is_too_long_there_is_reported_as_here() -> None:
     def refuse(request: Request) -> None:
         request.json({"error": {"message": "9 tokens", "code": "context_length_exceeded"}}, 400)
 

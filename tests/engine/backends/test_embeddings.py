@@ -100,7 +100,7 @@ def entry(index: int, embedding: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ('{"data": [{"index": 0, "embedding": [1, NaN]}]}', "not JSON"),
         ('{"data": [{"index": 0, "embedding": [1, Infinity]}]}', "not JSON"),
@@ -126,9 +126,9 @@ def entry(index: int, embedding: object) -> dict[str, object]:
         ("[" * 100_000, "not JSON|another form"),
     ],
 )
-def test_replies_of_another_form_are_refused(content: Any, told: str) -> None:
+def test_replies_of_another_form_are_refused(content: Any, message: str) -> None:
     raw = content if isinstance(content, str) else json.dumps(content)
-    with pytest.raises(ServerFailed, match=told):
+    with pytest.raises(ServerFailed, match=message):
         reply_of(raw.encode(), 1)
 
 
@@ -168,7 +168,7 @@ def late(request: Request) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answering", "kind", "told"),
+    ("answering", "kind", "message"),
     [
         ({"data": [entry(0, [1.0]), entry(1, [1.0])]}, ServerFailed, "1 and 6 numbers"),
         ({"data": [entry(0, [0.0] * DIM), entry(1, [1.0] * DIM)]}, ServerFailed, "zeros"),
@@ -180,12 +180,12 @@ def late(request: Request) -> None:
         (lambda request: request.events(), ServerFailed, "no vectors"),
     ],
 )
-def test_what_goes_wrong_later_fails_the_job(home: Path, answering: Any, kind: type[EngineError], told: str) -> None:
+def test_what_goes_wrong_later_fails_the_job(home: Path, answering: Any, kind: type[EngineError], message: str) -> None:
     error = failure(home, answering, ["short", "long " * 8])
-    assert isinstance(error, kind) and re.search(told, str(error)), error
+    assert isinstance(error, kind) and re.search(message, str(error)), error
 
 
-def test_a_server_without_embeddings_is_told_with_its_models(home: Path) -> None:
+def test_a_server_without_embeddings_is_reported_with_its_models(home: Path) -> None:
     with fake_server({}) as (address, _seen):
         add(home, address)
         with pytest.raises(ServerFailed, match=r"no embeddings at .*/v1/embeddings by 'm'.*it lists 'm'"):

@@ -117,7 +117,7 @@ def test_an_engine_that_is_closed_at_once_leaves_no_connection_half_begun() -> N
             job = engine.submit("Once")
             engine.close("closed")
         assert isinstance(job.exception(60), PoolClosed)
-    gc.collect()  # what was never awaited is told then, as a warning, which is an error
+    gc.collect()  # what was never awaited is reported then, as a warning, which is an error
 
 
 def test_two_jobs_of_the_same_id_are_both_cancelled() -> None:

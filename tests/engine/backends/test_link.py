@@ -74,11 +74,11 @@ def sends_no_json(request: Request, may_go: threading.Event) -> None:
 
 @pytest.mark.parametrize("ending", [goes_silent, breaks_off, reports_an_error, sends_no_json])
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "expected"),
     [({"max_tokens": 2}, ("length", " a b")), ({"max_tokens": 9, "stop": " b"}, ("stop", " a"))],
 )
 def test_a_whole_answer_needs_nothing_that_comes_after_it(
-    asked: dict[str, Any], told: tuple[str, str], ending: Ending
+    asked: dict[str, Any], expected: tuple[str, str], ending: Ending
 ) -> None:
     may_go = threading.Event()
 
@@ -92,7 +92,7 @@ def test_a_whole_answer_needs_nothing_that_comes_after_it(
         try:
             for _ in range(2):
                 done = engine.submit("Once", **asked).result(60)
-                assert (done.finish_reason, done.text) == told
+                assert (done.finish_reason, done.text) == expected
         finally:
             may_go.set()
 

@@ -210,14 +210,14 @@ def test_the_environment_sets_no_parameter_and_closing_ends_the_server(
 
 
 def test_what_a_server_does_not_have_is_refused(story_model: Path, story_folder: Path, program: Path) -> None:
-    for kind, model, spec, told in (
+    for kind, model, spec, message in (
         ("llama-server", story_model, PoolSpec(instances=2), "instances = 2: llama-server is one process"),
         ("llama-server", story_folder, SPEC, "runs GGUF files"),
         ("llama-server", story_model, PoolSpec(dtype="float32"), "dtype"),
         ("llama_cpp.server", story_model, PoolSpec(parallel=4), "one request at a time"),
         ("llama_cpp.server", story_model, PoolSpec(parallel=1, share_weights=True), "always repacks"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             open_managed(kind, str(model), spec)  # type: ignore[arg-type]  # a str of the table
 
 
@@ -236,7 +236,7 @@ def test_every_parameter_becomes_a_flag() -> None:
     assert "--no-repack" in words and "--repack" not in words
 
 
-def test_a_missing_program_is_told_with_the_way_to_get_it(
+def test_a_missing_program_is_reported_with_the_way_to_get_it(
     story_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(llama_programs, "build_folder", lambda: tmp_path)
@@ -254,7 +254,7 @@ def test_a_missing_program_is_told_with_the_way_to_get_it(
         managed_missing("llama-server")
 
 
-def test_a_program_that_ends_at_once_is_told_with_its_last_words(story_model: Path, program: Path) -> None:
+def test_a_program_that_ends_at_once_is_reported_with_its_last_words(story_model: Path, program: Path) -> None:
     program.write_text("#!/bin/sh\necho 'error: invalid argument: --fit' >&2\nexit 3\n")
     with pytest.raises(ModelError, match=r"(?s)llama-server exited with status 3.*invalid argument: --fit"):
         open_managed("llama-server", str(story_model), SPEC)
@@ -274,7 +274,7 @@ def test_a_program_that_never_listens_can_be_aborted(story_model: Path, program:
     assert children() <= before
 
 
-def test_a_server_that_crashes_while_it_loads_is_told_with_its_last_words(
+def test_a_server_that_crashes_while_it_loads_is_reported_with_its_last_words(
     story_model: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(managed, "_ENDS_WITHIN_S", 60)

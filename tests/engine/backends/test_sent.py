@@ -15,19 +15,19 @@ LOGPROBS = (None, 0.0005, 0.0, -0.25, -1.5, -1.5, -7.0, -9998.0, -9999.0, -1e9)
 @pytest.mark.parametrize("seed", range(40))
 def test_candidates_come_best_first_in_every_form(seed: int) -> None:
     draw = random.Random(seed)
-    told = [(f" w{number}", draw.choice(LOGPROBS)) for number in range(draw.choice([0, 1, 1, 2, 6]))]
-    best = sorted([(text, logprob) for text, logprob in told if logprob is not None], key=lambda one: -one[1])
+    sent_top = [(f" w{number}", draw.choice(LOGPROBS)) for number in range(draw.choice([0, 1, 1, 2, 6]))]
+    best = sorted([(text, logprob) for text, logprob in sent_top if logprob is not None], key=lambda one: -one[1])
     if draw.random() < 0.5:
-        told = list(best)
+        sent_top = list(best)
     nats = [-math.inf if logprob <= -9999.0 else min(logprob, 0.0) for _, logprob in best]
 
-    entries = [{"token": text, "logprob": logprob} for text, logprob in told]
+    entries = [{"token": text, "logprob": logprob} for text, logprob in sent_top]
     content = [{"token": " w0", "logprob": -1.0, "top_logprobs": entries}]
-    columns = {"tokens": [" w0"], "token_logprobs": [-1.0], "top_logprobs": [dict(told)]}
+    columns = {"tokens": [" w0"], "token_logprobs": [-1.0], "top_logprobs": [dict(sent_top)]}
     chat = {"choices": [{"delta": {"content": " w0"}, "logprobs": {"content": content}}]}
     sent = of_chat(json.dumps(chat).encode()), of_completion(json.dumps(chunk(" w0", logprobs=columns)).encode())
     for (token,) in (one.tokens for one in sent):
-        assert [(one.piece, one.logprob) for one in token.top] == [(text.encode(), told) for text, told in best]
+        assert [(one.piece, one.logprob) for one in token.top] == [(text.encode(), logprob) for text, logprob in best]
         for k in (0, 1, 4, 9):
             names, logprobs = token.named(k)
             assert list(names) == [text for text, _ in best[:k]] and logprobs == nats[:k]

@@ -55,8 +55,8 @@ def drawn(draw: random.Random) -> list[str]:
     events = []
     for _ in range(12):
         texts = [draw.choice(WORDS) for _ in range(draw.choice([0, 1, 1, 1, 2]))]
-        told = [columns(text, -0.5, **{draw.choice(WORDS): -0.7, " d": -2.0}) for text in texts]
-        logprobs = {name: [value for one in told for value in one[name]] for name in columns("", 0.0)}
+        tokens = [columns(text, -0.5, **{draw.choice(WORDS): -0.7, " d": -2.0}) for text in texts]
+        logprobs = {name: [value for one in tokens for value in one[name]] for name in columns("", 0.0)}
         events.append(json.dumps(chunk("".join(texts), logprobs=logprobs)))
     if draw.random() < 0.5:
         events.insert(draw.randrange(12), draw.choice(BAD))

@@ -91,8 +91,8 @@ def test_what_the_server_does_not_tell_is_none(server: ServerEngine) -> None:
     assert all((one.entropy, one.normaliser, one.p_final, one.draw, one.num_kept) == (None,) * 5 for one in steps)
     assert {one.rank for one in steps} <= {None, 1, 2} and None in {one.rank for one in steps}
     assert all(one.logprob is not None for one in steps)
-    told = done.to_dict()["steps"][0]
-    assert (told["entropy"], told["p_final"], told["draw"]) == (None, None, None)
-    assert all(one["p_final"] is None for one in told["top"])
+    step = done.to_dict()["steps"][0]
+    assert (step["entropy"], step["p_final"], step["draw"]) == (None, None, None)
+    assert all(one["p_final"] is None for one in step["top"])
     frame = done.to_pandas()
     assert frame["entropy"].isna().all()

@@ -109,7 +109,7 @@ class FakeTargetPool:
 
 
 class Kept:
-    """Reporter that records what it is told."""
+    """Reporter that records its calls."""
 
     def __init__(self) -> None:
         self.cells: list[CellRecord] = []

@@ -187,7 +187,7 @@ def test_what_create_completion_cannot_do_is_refused(cell: Any) -> None:
 # llama-bench
 
 
-def test_a_missing_llama_bench_is_told_with_the_way_to_get_it(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_llama_bench_is_reported_with_the_way_to_get_it(cell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_programs, "build_folder", lambda: Path("/nowhere"))
     monkeypatch.setenv("PATH", "/nowhere")
     assert missing_engines("", ARMS).keys() == {"llama-bench"}
@@ -196,9 +196,9 @@ def test_a_missing_llama_bench_is_told_with_the_way_to_get_it(cell: Any, monkeyp
         LlamaBench(cell("llama-bench"))
 
 
-def test_llama_bench_is_told_the_flags_of_the_pool() -> None:
-    told = flags(PoolSpec(threads=3, n_ctx=1024, n_ubatch=128, type_k="q8_0", share_weights=True, load="mlock"))
-    pairs = dict(zip(told[::2], told[1::2], strict=True))
+def test_llama_bench_gets_the_flags_of_the_pool() -> None:
+    arguments = flags(PoolSpec(threads=3, n_ctx=1024, n_ubatch=128, type_k="q8_0", share_weights=True, load="mlock"))
+    pairs = dict(zip(arguments[::2], arguments[1::2], strict=True))
     assert pairs == {
         "-t": "3",
         "-b": "1024",
@@ -237,7 +237,7 @@ echo "[{\\"samples_ns\\": [$ns, $ns]}]" """
         ("exec sleep 60", BenchTimeout, "within 0.3 s"),
     ],
 )
-def test_a_failing_llama_bench_is_told(
+def test_a_failing_llama_bench_is_reported(
     script: str, error: type[Exception], words: str, cell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_bench(tmp_path, monkeypatch, script)

@@ -44,22 +44,22 @@ def test_the_ceiling_is_all_layers_but_the_last_and_the_last_alone(
         return (0.25 + 0.5 + (file.n_layer - 1) * (3 if has_more else 1)) * (1.5 if is_slow else 1)
 
     monkeypatch.setattr(ceiling._Times, "_best", made_up)
-    told: list[float] = []
-    found = prefill_ceiling(model_of("tiny", tmp_path), 130, told.append)
+    shares: list[float] = []
+    found = prefill_ceiling(model_of("tiny", tmp_path), 130, shares.append)
     num_more = sum(has_more_bits(layer, 8) for layer in range(8))
     assert (num_more, has_more_bits(7, 8)) == (4, True)
     assert 1 / found == pytest.approx(0.25 + 4 * 1 + 3 * 3 + 0.5)
     assert len(asked) == len(set(asked)) == 8 + 3
-    assert told == sorted(told)
-    assert (len(told), told[-1]) == (11, 1)
+    assert shares == sorted(shares)
+    assert (len(shares), shares[-1]) == (11, 1)
 
 
 @pytest.mark.slow
 def test_it_is_found_with_real_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "_LEAST_S", 0.01)
-    told: list[float] = []
-    assert 0 < prefill_ceiling(model_of("tiny", tmp_path, "Q8_0"), 700, told.append) < 1e9
-    assert told[-1] == 1
+    shares: list[float] = []
+    assert 0 < prefill_ceiling(model_of("tiny", tmp_path, "Q8_0"), 700, shares.append) < 1e9
+    assert shares[-1] == 1
 
 
 def test_prompts_of_about_the_same_length_share_a_ceiling(tmp_path: Path) -> None:

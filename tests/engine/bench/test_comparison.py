@@ -41,9 +41,9 @@ def test_cells_of_one_run_are_compared_by_pairs() -> None:
     found = compare_runs([run])
     assert [entry.key for entry in found.entries] == ["a.0", "a.1", "a.2"]
     assert (found.baseline, found.best, found.main_metric) == ("a.0", "a.1", "tokens_per_s")
-    told = summarise(run)
+    summary = summarise(run)
     assert [found.verdicts["a.1", "tokens_per_s"], found.verdicts["a.2", "tokens_per_s"]] == [
-        cell.verdict for cell in told.cells[1:]
+        cell.verdict for cell in summary.cells[1:]
     ]
     assert found.warnings == ()
     assert found.sentence.startswith("parallel 2: 4")
@@ -73,9 +73,9 @@ def test_rows_of_llama_bench_were_not_measured_in_common_rounds() -> None:
 def test_cells_of_the_own_run_share_alpha_with_those_of_others() -> None:
     first, second = measured_run("a", [30, 29, 41, 28], seed=1), measured_run("b", [30, 29, 40, 28], seed=2, day=1)
     found = compare_runs([first, second])
-    told = {f"a.{cell.number}": cell.verdict for cell in summarise(first).cells if cell.verdict}
+    own = {f"a.{cell.number}": cell.verdict for cell in summarise(first).cells if cell.verdict}
     assert len(found.entries) == 8
-    for key, verdict in told.items():
+    for key, verdict in own.items():
         beside = found.verdicts[key, "tokens_per_s"]
         assert beside.ratio == verdict.ratio
         assert beside.p_value == min(1.0, 2 * verdict.p_value)
@@ -140,7 +140,7 @@ def test_of_many_cells_the_first_and_the_best_of_each_run_are_chosen() -> None:
     assert [entry.key for entry in chosen.entries] == ["c.1", "a.0"]
 
 
-def test_cells_that_are_no_longer_there_are_told() -> None:
+def test_cells_that_are_no_longer_there_are_reported() -> None:
     found = compare_runs([measured_run("a", [30, 41])], chosen=["a.1", "a.7", "gone.0", "nonsense"])
     assert [entry.key for entry in found.entries] == ["a.1"]
     assert found.warnings[0].startswith("3 selected configurations are left out")
@@ -151,7 +151,7 @@ def test_cells_that_are_no_longer_there_are_told() -> None:
     )
 
 
-def test_only_what_differs_is_shown_and_what_is_not_told_is_no_difference() -> None:
+def test_only_what_differs_is_shown_and_what_is_not_recorded_is_no_difference() -> None:
     settings: list[dict[str, Any]] = [{"parallel": 1, "n_ctx": 512}, {"parallel": 2, "flash_attn": None}]
     other = measured_run("b", [30], settings=[{"model": "C:\\models\\story-Q4_K_M.gguf"}])
     found = compare_runs([measured_run("a", [30, 41], settings=settings), other])
@@ -182,7 +182,7 @@ def test_threads_for_prefill_are_left_out_where_they_follow_the_layout() -> None
         ({"machine": {}}, "unknown machine", "on an unknown machine"),
     ],
 )
-def test_other_surroundings_are_marked_and_told(changes: dict[str, Any], mark: str, fact: str) -> None:
+def test_other_surroundings_are_marked_and_named(changes: dict[str, Any], mark: str, fact: str) -> None:
     found = compare_runs([measured_run("a", [30]), measured_run("b", [41], seed=4, **changes)])
     assert [entry.marks for entry in found.entries] == [(), (mark,)]
     assert any(fact in warning and "b · parallel 1 was measured" in warning for warning in found.warnings)
@@ -190,7 +190,7 @@ def test_other_surroundings_are_marked_and_told(changes: dict[str, Any], mark: s
     assert mark in found.to_markdown()
 
 
-def test_different_work_is_told() -> None:
+def test_different_work_is_reported() -> None:
     runs = [measured_run("a", [30]), measured_run("b", [41], settings=[{"num_prompt": 512}])]
     assert "Workloads differ: Prompt 128 and 512." in compare_runs(runs).warnings[0]
     texts = [{"workload": {"prompts": prompts}} for prompts in (["one"], ["two"], ["two"])]

@@ -127,13 +127,13 @@ def test_no_answer_asks_for_rounds_and_for_a_quiet_machine(
     samples["is_replaced"] = random.random(len(samples)) < 0.2
     run = run_of(samples, ["a", "b", "c"])
     summary, other = summarise(run), measured_run("other", [30.0, 33.0], num_rounds=5, noise_sd=0.1)
-    told = [cell.verdict for cell in summary.cells if cell.verdict]
-    shown = [verdict_columns.words(verdict, METRICS_BY_NAME[summary.main_metric]) for verdict in told]
+    verdicts = [cell.verdict for cell in summary.cells if cell.verdict]
+    shown = [verdict_columns.words(verdict, METRICS_BY_NAME[summary.main_metric]) for verdict in verdicts]
     texts = [summary.to_markdown(), *shown, compare_runs([run]).to_markdown()]
     if summary.disturbance.is_mostly:
         texts.append(compare_runs([run, other], baseline=f"{run.id}.0").to_markdown())
         assert not any("more round" in text for text in texts)
     else:
         assert not any("quiet machine" in text for text in texts)
-    undecided = [verdict for verdict in told if verdict.word == "not enough data"]
+    undecided = [verdict for verdict in verdicts if verdict.word == "not enough data"]
     assert all((verdict.more_rounds > 0) is not summary.disturbance.is_mostly for verdict in undecided)

@@ -30,7 +30,7 @@ def test_without_agreement_the_verdict_stands_alone() -> None:
     assert fastest_exact(summarise(run)) is None
 
 
-def test_cells_are_judged_by_sentences_and_told_in_their_unit() -> None:
+def test_cells_are_judged_by_sentences_and_shown_in_their_unit() -> None:
     summary = summarise(embedding_run("a"))
     assert summary.main_metric == "sentences_per_s"
     assert summary.cells[summary.best or 0].label == "2 × 1 · torch-bf16"

@@ -133,7 +133,7 @@ def test_the_preset_measures_every_backend_that_works_here() -> None:
     assert {"torch", "torch-bf16"} <= set(given.axes["backend"])
     cells = planned_cells(given)
     assert all(isinstance(cell, EmbeddingCell) and not cell.refusal for cell in cells)
-    told = preview(given)
-    assert told.num_samples > len(cells) * given.rounds
-    assert 0 < told.seconds < told.most_seconds
-    assert all(told.memory_by_cell[cell.number] > 90e6 for cell in cells)
+    estimated = preview(given)
+    assert estimated.num_samples > len(cells) * given.rounds
+    assert 0 < estimated.seconds < estimated.most_seconds
+    assert all(estimated.memory_by_cell[cell.number] > 90e6 for cell in cells)

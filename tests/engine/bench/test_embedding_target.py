@@ -73,7 +73,7 @@ def test_the_guess_of_memory_is_near_what_is_measured(target: EmbeddingTarget) -
     assert 0.6 < guessed_bytes(target.pool.spec, find_model("")) / measured < 1.7
 
 
-def test_texts_longer_than_the_model_takes_are_told(target: EmbeddingTarget) -> None:
+def test_texts_longer_than_the_model_takes_are_reported(target: EmbeddingTarget) -> None:
     cell = embedding_cells(replace(QUICK, workload={"num_texts": 2, "texts": ["short", "long " * 2000]}))[0]
     beside = target.beside(cell)
     assert beside.pool is target.pool

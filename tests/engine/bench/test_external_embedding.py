@@ -106,8 +106,8 @@ def test_nothing_goes_to_another_machine_unconfirmed_and_what_goes_is_counted(el
     cells = planned_cells(ONLY)
     (address,) = asked = remote_requests(ONLY, cells)
     assert asked[address] == len(shipped_sentences()) + 3 + 8 * len(turns_of(ONLY, cells))
-    told = preview(ONLY).sentence
-    assert f"This sends about {asked[address]:,} texts to 127.0.0.1." in told
+    sentence = preview(ONLY).sentence
+    assert f"This sends about {asked[address]:,} texts to 127.0.0.1." in sentence
     with pytest.raises(ConfigError, match="texts to 127.0.0.1. Nothing is sent there"):
         Session(ONLY, Keeper())
     with pytest.raises(ConfigError, match="Nothing is sent there"):

@@ -35,7 +35,7 @@ def test_every_configuration_that_generates_says_how_many(name: str, story_model
 
 
 @pytest.mark.parametrize("measured", MEASURED)
-def test_pools_that_are_opened_besides_are_told_how_many(
+def test_pools_that_are_opened_besides_are_given_how_many(
     measured: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, other = tmp_path / "a.gguf", tmp_path / "b.gguf"

@@ -98,7 +98,7 @@ def test_what_a_listener_raises_ends_the_compiler(folder: Path, monkeypatch: pyt
     assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "600"]]
 
 
-def test_without_cmake_the_remedy_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_cmake_the_remedy_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(folder))
     with pytest.raises(ProgramFailed, match="install it"):
         build_llama_bench()
@@ -133,7 +133,7 @@ def test_a_named_program_that_is_not_there_is_refused(folder: Path, monkeypatch:
     assert "no such program" in missing.remedy and not missing.can_be_built
 
 
-def test_a_folder_that_cannot_be_written_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "source" / "requirement.txt").unlink()
     (folder / "in the way").write_text("")
     monkeypatch.setattr(llama_bench_program, "build_folder", lambda: folder / "in the way")
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_written_is_told(folder: Path, monkeypatch: pyte
         build_llama_bench()
 
 
-def test_a_download_without_the_source_is_told(folder: Path) -> None:
+def test_a_download_without_the_source_is_reported(folder: Path) -> None:
     (folder / "source" / "package" / "vendor" / "llama.cpp").rmdir()
     with pytest.raises(ProgramFailed, match="does not contain llama.cpp"):
         build_llama_bench()

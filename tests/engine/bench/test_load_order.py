@@ -27,10 +27,10 @@ def models(story_model: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 @pytest.mark.slow
 def test_each_load_is_timed_and_the_page_cache_seen_before_and_after(models: tuple[Path, Path]) -> None:
-    told: list[LoadStep] = []
-    found = measure_load_order(*models, on_step=told.append)
+    steps: list[LoadStep] = []
+    found = measure_load_order(*models, on_step=steps.append)
     assert [step.name for step in found.steps] == ["A", "B", "A"]
-    assert told == found.steps
+    assert steps == found.steps
     first, second, third = found.steps
     assert all(step.load_s > 0 and step.first_token_s > 0 for step in found.steps)
     assert first.before["A"] < first.after["A"]
@@ -87,12 +87,12 @@ def test_what_cannot_be_compared_is_refused(models: tuple[Path, Path], tmp_path:
 
 
 def test_it_can_be_stopped(models: tuple[Path, Path]) -> None:
-    told: list[LoadStep] = []
+    steps: list[LoadStep] = []
 
     def begin(timeout: LoadTimeout) -> None:
-        if told:
+        if steps:
             timeout.stop()
 
     with pytest.raises(PoolClosed, match="stopped"):
-        measure_load_order(*models, on_step=told.append, on_opening=begin)
-    assert [step.name for step in told] == ["A"]
+        measure_load_order(*models, on_step=steps.append, on_opening=begin)
+    assert [step.name for step in steps] == ["A"]

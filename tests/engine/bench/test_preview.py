@@ -57,7 +57,7 @@ def test_it_counts_what_the_schedule_has(story_model: Path) -> None:
     assert found.sentence.startswith("3 configurations × 8 rounds: 29 samples, including the control, about ")
 
 
-def test_what_a_noisy_machine_takes_at_most_is_told(story_model: Path) -> None:
+def test_what_a_noisy_machine_takes_at_most_is_reported(story_model: Path) -> None:
     found = preview(Plan(model=str(story_model), axes={"parallel": (1, 2, 4)}, rounds=8))
     assert found.most_seconds == (1 + MOST_REPEATS) * found.seconds
     assert f", up to {duration(found.most_seconds)} if the machine is noisy." in found.sentence
@@ -88,7 +88,7 @@ def test_more_rounds_and_less_noise_find_smaller_differences(story_model: Path) 
     assert 1 < preview(plan, noise_sd=0.02).smallest_ratio < ratio
 
 
-def test_too_few_rounds_for_any_verdict_are_told(story_model: Path) -> None:
+def test_too_few_rounds_for_any_verdict_are_reported(story_model: Path) -> None:
     found = preview(Plan(model=str(story_model), axes={"parallel": (1, 2, 3, 4, 5, 6)}, rounds=7))
     assert found.smallest_ratio == math.inf
     assert "No verdict is possible with 7 rounds: 8 is the minimum and detects " in found.sentence
@@ -110,7 +110,7 @@ def test_refused_cells_cost_nothing_and_are_named(story_model: Path) -> None:
     assert "1 cannot run: n_ubatch 512: n_ubatch = 512: must not exceed n_batch = 256." in found.sentence
 
 
-def test_a_plan_of_which_nothing_can_run_is_told_as_that() -> None:
+def test_a_plan_of_which_nothing_can_run_is_called_that() -> None:
     found = preview(Plan(model="nowhere.gguf"))
     assert (found.num_samples, found.seconds) == (0, 0)
     assert found.sentence.startswith("No configuration can run: ")

@@ -217,7 +217,7 @@ def test_disturbed_samples_are_kept_with_their_flag() -> None:
     assert not reporter.samples["is_replaced"].any()
 
 
-def test_the_programs_that_disturbed_are_told_by_their_mean_use_while_they_did() -> None:
+def test_the_programs_that_disturbed_are_named_by_their_mean_use_while_they_did() -> None:
     programs = {2: {"chromium": 1.0}, 3: {"chromium": 0.4, "cc1": 0.06}, 5: {"idle": 2.0}}
     runner, _targets, reporter = make(flags={2: "contended", 3: "throttled"}, programs=programs)
     assert runner.programs == {}

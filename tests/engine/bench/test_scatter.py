@@ -18,7 +18,7 @@ def kinds(samples: Samples) -> list[str]:
     return [KINDS[number] for number in kinds_of(samples, ratios_of(samples, METRIC)).tolist()]
 
 
-def test_a_sample_is_told_by_what_made_it_differ() -> None:
+def test_a_sample_is_described_by_what_made_it_differ() -> None:
     samples = measured([30, 41], num_rounds=16, noise_sd=0.0)
     samples[METRIC][2] *= 1.2
     samples[METRIC][4:8] *= 0.5

@@ -140,7 +140,7 @@ def test_a_comparison_that_fails_is_added_to_the_remark(home: Path, made: Any) -
     assert re.fullmatch(r"prompts: random words; its answers could not be compared: .*out of slots.*", found[1].reason)
 
 
-def test_the_remark_says_what_a_server_cannot_be_told(home: Path, made: Any) -> None:
+def test_the_remark_says_what_a_server_cannot_be_asked(home: Path, made: Any) -> None:
     def chatted(request: Request) -> None:
         said = {"index": 0, "delta": {"content": " a"}, "finish_reason": "length"}
         request.events({"choices": [said]})

@@ -69,7 +69,7 @@ def test_a_machine_that_changed_for_good_is_accepted_after_two_more_tries() -> N
     assert "−30 %" in strategy.says
 
 
-def test_without_repeats_a_changed_machine_is_accepted_at_once_and_told() -> None:
+def test_without_repeats_a_changed_machine_is_accepted_at_once_and_reported() -> None:
     whole, _strategy, _targets = run(lambda _now: 1.0)
     strategy = Rounds(TURNS, cells(NUM_CELLS), whole[:8], most_repeats=0)
     ahead = strategy.ahead(whole[:8], ())

@@ -89,7 +89,7 @@ def test_when_nothing_is_faster_the_baseline_is_kept() -> None:
     assert summary.sentence.startswith("No setting is faster than a (1 of 2 the same within ±2 %): keep it, at 30.")
 
 
-def test_when_it_cannot_be_told_the_rounds_and_minutes_that_would_are_said() -> None:
+def test_when_it_cannot_be_decided_the_rounds_and_minutes_that_would_are_said() -> None:
     few = summarise(run_of(measured([30, 41], num_rounds=3), ["a", "b"]))
     assert re.fullmatch(
         r"b looks 3\d % faster than a \(3\d to 3\d %\); 5 more rounds \(about 5 min\) would confirm it\.", few.sentence

@@ -14,7 +14,7 @@ def test_the_same_seed_gives_the_same_texts_and_another_seed_others() -> None:
     assert Texts(workload, None).take() != Texts(workload, None).take()
 
 
-def test_lengths_are_as_wanted_on_average_and_spread_as_told() -> None:
+def test_lengths_are_as_wanted_on_average_and_spread_as_asked() -> None:
     lengths = np.array([len(text.split()) for text in Texts(TextWorkload(num_words=40, num_texts=20_000), 0).take()])
     assert 38 < lengths.mean() < 42
     assert 0.7 < np.log(lengths).std() < 0.85

@@ -117,7 +117,7 @@ def test_of_what_is_neither_better_nor_worse_nothing_is_a_regression() -> None:
     assert (found.newest.verdict.word, found.regressions) == ("less", ())
 
 
-def test_of_few_runs_it_is_told_that_they_may_differ_by_themselves() -> None:
+def test_of_few_runs_it_is_said_that_they_may_differ_by_themselves() -> None:
     few = trend([point(0), point(1), point(2, 45)])
     assert [change.num_runs for change in few.regressions] == [3]
     assert few.sentence.endswith("With so few runs this may be chance; a few more would settle it.")
@@ -201,6 +201,6 @@ def test_other_machines_are_drawn_and_not_judged() -> None:
     assert "the first run with this fingerprint" in alone.sentence
 
 
-def test_a_machine_that_is_not_told_is_not_judged() -> None:
+def test_a_machine_that_is_not_recorded_is_not_judged() -> None:
     found = trend([point(0, machine={}), point(1, 30, machine={})])
     assert (found.newest, found.changes, found.regressions) == (None, (), ())

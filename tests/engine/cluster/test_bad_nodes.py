@@ -105,7 +105,7 @@ def places(pool: Pool) -> list[str]:
 @contextmanager
 def opening_without_b(cluster: RayCluster, meanwhile: Callable[[], object]) -> Iterator["Future[Cluster]"]:
     """Open a cluster whose node b is suspended, and replace the program that speaks to Ray while b's agent is awaited:
-    the next one is told nothing of that agent. meanwhile: called before."""
+    the next one knows nothing of that agent. meanwhile: called before."""
     before = {one.pid for one in speaking_to_ray(set())}
     is_awaited = threading.Event()
     psutil.Process(cluster.raylets["b"]).suspend()  # it starts no agent
@@ -131,14 +131,14 @@ def test_a_node_killed_while_a_corpus_is_embedded_loses_no_row_and_doubles_none(
     cluster.kill(killed)
     before = {path.name: path.stat().st_mtime_ns for path in out.glob("*.parquet")}
     assert len(before) < NUM_PARTS
-    told, errors = running.communicate(timeout=300)
+    output, errors = running.communicate(timeout=300)
     cluster.add(killed)
     if running.returncode:  # its end is said, and what is missing is computed by the next start
         assert "Start it again to go on" in errors
         again = embedding(cluster, corpus, out)
-        told, errors = again.communicate(timeout=300)
+        output, errors = again.communicate(timeout=300)
         assert again.returncode == 0, errors
-    assert json.loads(told)["num_rows"] == NUM_PARTS * ROWS
+    assert json.loads(output)["num_rows"] == NUM_PARTS * ROWS
     parts = sorted(out.glob("*.parquet"))
     assert {path.name: path.stat().st_mtime_ns for path in parts} | before == {
         path.name: path.stat().st_mtime_ns for path in parts
@@ -204,7 +204,7 @@ def test_a_node_killed_while_its_agent_is_awaited_is_given_up_once_ray_lists_it_
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_an_agent_that_nobody_knows_any_more_is_started_anew_and_its_failure_told(
+def test_an_agent_that_nobody_knows_any_more_is_started_anew_and_its_failure_reported(
     cluster: RayCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
     monkeypatch.setattr(clusters, "_AGENT_S", SLOW_START_S)  # so that its end is not that of the wait
@@ -233,9 +233,9 @@ def test_an_agent_that_nobody_knows_any_more_is_started_anew_and_its_failure_tol
 def test_a_cluster_of_another_ray_is_refused_in_one_sentence(cluster: RayCluster) -> None:
     with cluster.another_version("2.9.0"), pytest.raises(ConfigError) as caught:
         Cluster(cluster.address)
-    told = str(caught.value)
-    assert told.startswith(f"the cluster at {cluster.address} runs Ray 2.9.0 and Python 3.")
-    assert told.endswith("install the same here") and told.count(".\n") == 0
+    message = str(caught.value)
+    assert message.startswith(f"the cluster at {cluster.address} runs Ray 2.9.0 and Python 3.")
+    assert message.endswith("install the same here") and message.count(".\n") == 0
 
 
 def test_an_agent_that_nobody_starts_ends_by_itself() -> None:

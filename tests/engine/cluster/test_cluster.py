@@ -245,17 +245,17 @@ def test_the_command_line_embeds_a_corpus_and_goes_on(cluster: RayCluster, tmp_p
     out = tmp_path / "out"
     words = ["embed", str(corpus), "--cluster", cluster.address, "--out", str(out), "--backend", "torch", "--json"]
 
-    def told() -> dict[str, int]:
+    def counts() -> dict[str, int]:
         done = subprocess.run(
             [sys.executable, "-m", "engine", *words], capture_output=True, text=True, check=True, timeout=300
         )
         return {name: value for name, value in json.loads(done.stdout).items() if name != "out"}
 
-    assert told() == {"num_parts": 8, "num_before": 0, "num_rows": 80}
+    assert counts() == {"num_parts": 8, "num_before": 0, "num_rows": 80}
     written = {path: path.stat().st_mtime_ns for path in sorted(out.glob("*.parquet"))}
     again = next(iter(written))
     again.unlink()
-    assert told() == {"num_parts": 8, "num_before": 7, "num_rows": 80}
+    assert counts() == {"num_parts": 8, "num_before": 7, "num_rows": 80}
     assert [path for path, at in written.items() if path.stat().st_mtime_ns != at] == [again]
     vectors = pq.read_table(again)["vector"].to_pylist()
     assert np.allclose(vectors, embed(pq.read_table(again)["text"].to_pylist(), backend="torch"), atol=1e-5)

@@ -35,7 +35,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_disk_that_fills_up_meanwhile_is_told_and_the_transfer_goes_on_once_there_is_room(
+def test_a_disk_that_fills_up_meanwhile_is_reported_and_the_transfer_goes_on_once_there_is_room(
     tmp_path: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_files._Arriving, "_is_at_front_path", lambda _self, _task: False)

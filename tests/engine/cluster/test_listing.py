@@ -1,4 +1,4 @@
-"""The list of nodes: no program is started for it while no cluster answers, the names that it gives, who is told."""
+"""The list of nodes: no program is started for it while no cluster answers, the names it gives, who is notified."""
 
 import logging
 import socket
@@ -32,7 +32,7 @@ def unopened(monkeypatch: pytest.MonkeyPatch, address: str) -> Cluster:
     return Cluster(address)
 
 
-def test_a_cluster_that_is_away_is_told_once_and_costs_no_program(
+def test_a_cluster_that_is_away_is_reported_once_and_costs_no_program(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def made(*_given: object, **_more: object) -> None:
@@ -79,7 +79,7 @@ def test_a_cluster_found_by_auto_costs_no_program_once_it_is_away(monkeypatch: p
 
 
 class Rejoined:
-    """Program that finds a cluster at a new address each time and ends. joined: what it was told to connect to."""
+    """Program that finds a cluster at a new address each time and ends. joined: where it was to connect."""
 
     is_alive = False
 
@@ -123,26 +123,26 @@ def test_a_cluster_that_was_named_is_looked_for_nowhere_else(monkeypatch: pytest
                 cluster._list()
 
 
-def test_nodes_of_one_name_are_named_by_the_list_and_told_without_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_of_one_name_are_named_by_the_list_and_reported_without_a_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_self: Cluster, _found: c.Found) -> None:
         raise WorkerDied("it does not start")
 
     monkeypatch.setattr(Cluster, "_list", lambda _self: listing(("a" * 8, "x"), ("b" * 8, "x"), ("c" * 8, "y")))
     monkeypatch.setattr(Cluster, "_dialled", refused)
     opened: list[Callable[[], None]] = []
-    told: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
 
     def tell(ready: int, found: int) -> None:
         cluster = opened[0].__self__  # type: ignore[attr-defined]  # its method `close`
         with ThreadPoolExecutor(1) as thread:
             assert thread.submit(lambda: cluster.nodes).result(60) == []
-        told.append((ready, found))
+        counts.append((ready, found))
 
     with pytest.raises(ServerFailed) as caught:
         Cluster("127.0.0.1:1", opened.append, tell)
     for name in ("x (aaaaaa)", "x (bbbbbb)", "y"):
         assert f"{name}: it does not start" in str(caught.value)
-    assert set(told) == {(0, 3)}
+    assert set(counts) == {(0, 3)}
 
 
 class Dialled:
@@ -208,8 +208,8 @@ def test_an_agent_is_awaited_only_while_its_node_is_listed(monkeypatch: pytest.M
 
 
 class Speaker:
-    """Program that speaks to Ray, and lists one node. does: what becomes of the agents that it starts there, which is
-    told to nobody else. asked: what it was asked, in order."""
+    """Program that speaks to Ray, and lists one node. does: what becomes of the agents that it starts there, which it
+    reports to nobody. asked: what it was asked, in order."""
 
     def __init__(self, does: Literal["nothing", "fails", "dials"]) -> None:
         self.is_alive, self._does = True, does
@@ -255,7 +255,7 @@ def test_an_agent_is_started_anew_by_the_next_program_that_speaks_to_ray(
         until(lambda: first.started, "no agent is started")
         first.is_alive = False
         cluster._look_for_nodes()
-        until(lambda: second.started, "an agent is awaited of whose end nobody is told")
+        until(lambda: second.started, "an agent is awaited whose end is reported to nobody")
         assert isinstance(second.asked[0], c.Connect)
         cluster._look_for_nodes()
         until(lambda: not cluster._starting, "its end is not noticed")

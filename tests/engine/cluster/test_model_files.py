@@ -345,15 +345,15 @@ def test_a_block_is_no_larger_than_agreed(front: Path, tmp_path: Path, monkeypat
 
 
 def test_the_offer_of_a_model_has_the_hashes_of_its_files(story_model: Path, story_folder: Path) -> None:
-    told: list[float] = []
+    shares: list[float] = []
     for path in (story_model, story_folder):
-        offer = model_offer(read_model(path), lambda share, _doing: told.append(share))
+        offer = model_offer(read_model(path), lambda share, _doing: shares.append(share))
         assert [(one.name, one.size, one.sha256) for one in offer.files] == [
             (place.name, place.stat().st_size, hashlib.sha256(place.read_bytes()).hexdigest())
             for place in offer.places()
         ]
         assert offer.places() == list(read_model(path).files)
-    assert told and max(told) == 1
+    assert shares and max(shares) == 1
 
 
 def test_a_model_with_a_name_that_no_node_takes_is_an_error_that_says_what_to_do(

@@ -1,4 +1,4 @@
-"""A model that several nodes get at once: its progress is told by one thread at a time."""
+"""A model that several nodes get at once: its progress is reported by one thread at a time."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +14,7 @@ from engine.cluster.model_on_nodes import ModelOnNodes
 from engine.models import read_model
 
 
-def test_progress_is_told_by_one_thread_at_a_time(story_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_by_one_thread_at_a_time(story_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     telling, both, shares = Lock(), Barrier(2), list[float]()
 
     def send(_offer: ModelOffer, _node: object, tell: Tell) -> str:

@@ -45,6 +45,6 @@ def test_a_node_is_found_by_what_another_connection_called_it() -> None:
     assert node_called([second, kept], "b") == kept
     with pytest.raises(ConfigError, match=r"2 nodes are named 'b': give one of b \(111111\), b \(222222\)"):
         node_called([first, second], "b")
-    for nodes, told in (([first], r"b \(111111\)"), ([], "none")):
-        with pytest.raises(ConfigError, match=f"node 'c': is not one that can be used; these can: {told}"):
+    for nodes, usable in (([first], r"b \(111111\)"), ([], "none")):
+        with pytest.raises(ConfigError, match=f"node 'c': is not one that can be used; these can: {usable}"):
             node_called(nodes, "c")

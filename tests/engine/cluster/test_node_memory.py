@@ -22,6 +22,6 @@ def test_what_is_free_on_the_node_decides(kind: str, story_model: Path, story_fo
     assert (found.available, found.total) == (total, total)
     with pytest.raises(MemoryRefused, match="^Node b: ") as caught:
         check_fits_on("b", total - 1, model, spec)
-    told = str(caught.value)
-    assert quantity(total, "B") in told and f"available: {quantity(total - 1, 'B')}" in told
+    message = str(caught.value)
+    assert quantity(total, "B") in message and f"available: {quantity(total - 1, 'B')}" in message
     check_fits_on("b", total - 1, model, replace(spec, instances=1))

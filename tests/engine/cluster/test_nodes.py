@@ -80,7 +80,7 @@ def test_nodes_give_the_tokens_and_figures_of_this_machine(cluster: ClusterHere,
                 np.testing.assert_allclose(got.steps.records[column], expected.steps.records[column], atol=tolerance)
 
 
-def test_nodes_are_told_with_what_runs_on_them(cluster: ClusterHere, story_model: Path) -> None:
+def test_nodes_are_listed_with_what_runs_on_them(cluster: ClusterHere, story_model: Path) -> None:
     with opened(story_model, cluster=ClusterSpec(workers={"a": 0, "b": 2}), instances=1) as pool:
         assert pool.spec.instances == 2 and pool.capabilities.num_sequences == 4
         first, second = pool.nodes()
@@ -191,7 +191,7 @@ def test_a_node_without_the_model_gets_it(
     assert len(seen) > 4
 
 
-def test_a_node_with_too_little_memory_is_told_before_anything_is_loaded(
+def test_a_node_with_too_little_memory_is_reported_before_anything_is_loaded(
     cluster: ClusterHere, story_model: Path
 ) -> None:
     with pytest.raises(MemoryRefused, match=r"Node a: .*needs more memory"):

@@ -236,7 +236,7 @@ def test_an_added_worker_shares_the_cores_of_its_node(cluster: ClusterHere, stor
         assert sorted(worker.load.threads for worker in pool._group.alive) == [2, 4]
 
 
-def test_what_is_done_before_a_model_runs_is_told_in_words(
+def test_what_is_done_before_a_model_runs_is_described_in_words(
     cluster: ClusterHere, story_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_files._Arriving, "_is_at_front_path", lambda _self, _task: False)
@@ -253,8 +253,8 @@ def test_what_is_done_before_a_model_runs_is_told_in_words(
 
 def test_the_time_left_is_that_of_all_nodes() -> None:
     pace = TimeLeft()
-    told = model_on_nodes._progress({"a": 0.25, "b": 0.75}, {"a": "a gets it", "b": "b gets it"}, pace, 10.0)
-    assert told == (0.5, "a gets it · 10 s left")
+    progress = model_on_nodes._progress({"a": 0.25, "b": 0.75}, {"a": "a gets it", "b": "b gets it"}, pace, 10.0)
+    assert progress == (0.5, "a gets it · 10 s left")
     assert model_on_nodes._progress({"a": 0.0}, {"a": "a reads it"}, TimeLeft(), 1.0) == (0.0, "a reads it")
     assert model_on_nodes._progress({"a": 1.0}, {"a": ""}, pace, 20.0) == (1.0, "")
 

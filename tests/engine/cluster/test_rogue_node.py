@@ -62,16 +62,16 @@ def offer(story_model: Path) -> ModelOffer:
 @settings(deadline=None)
 @given(answered=st.lists(answers, min_size=1, max_size=4))
 def test_a_transfer_ends_whatever_a_node_answers(offer: ModelOffer, answered: list[Have]) -> None:
-    told: list[float] = []
+    shares: list[float] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file_sending, "POLL_S", 0.0)
         try:
-            assert send_model(offer, Rogue(answered), lambda share, _doing: told.append(share)) in [
+            assert send_model(offer, Rogue(answered), lambda share, _doing: shares.append(share)) in [
                 one.path for one in answered
             ]
         except EngineError as error:
             assert "ode b" in str(error)
-    assert all(0 <= share <= 1 for share in told)
+    assert all(0 <= share <= 1 for share in shares)
 
 
 def test_a_place_outside_of_the_model_is_refused(offer: ModelOffer) -> None:

@@ -102,7 +102,7 @@ def test_fold_counts_equal_texts_most_frequent_first() -> None:
     assert fold([]) == []
 
 
-def test_where_arms_part_is_told_with_how_each_goes_on() -> None:
+def test_where_variants_part_is_shown_with_how_each_goes_on() -> None:
     tables = [table(1, 2, 3, 4), table(1, 2, 3, 5), table(1, 2, 3)]
     assert parting(tables) == 3
     sentence = parting_sentence(["cold", "hot", "short"], tables)

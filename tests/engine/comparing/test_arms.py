@@ -49,7 +49,7 @@ def test_an_arm_overrules_the_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reason"),
     [
         ({"arms": ()}, "0 variants"),
         ({"arms": (COLD,) * 9}, "9 variants"),
@@ -65,10 +65,10 @@ def test_an_arm_overrules_the_row() -> None:
         ({"temperature": 1}, "no parameter 'temperature'"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_its_reason(changes: dict[str, Any], told: str) -> None:
+def test_what_cannot_be_run_is_refused_with_its_reason(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         plan(**changes)
-    assert told in str(refusal.value)
+    assert reason in str(refusal.value)
 
 
 @pytest.mark.parametrize("changes", [{"max_tokens": 0}, {"label": "x" * 81}, {"variables": {"a": None}}])
@@ -91,7 +91,7 @@ def test_arms_are_called_by_what_sets_them_apart() -> None:
     ]  # fmt: skip
 
 
-def test_what_differs_from_the_first_variant_is_told_for_each() -> None:
+def test_what_differs_from_the_first_variant_is_named_for_each() -> None:
     warm = Arm(sampling=Sampling(temperature=0.5, top_k=5), max_tokens=COLD.max_tokens)
     assert differences([COLD]) == [[]] and differences([COLD, COLD]) == [[], []]
     assert differences([COLD, HOT]) == [["temperature 0"], ["temperature 1"]]

@@ -65,7 +65,7 @@ def test_the_same_steps_are_identical() -> None:
 @pytest.mark.parametrize(
     ("nats", "bound"), [(0.00021, "0.0003"), (-0.3, "0.3"), (1.01, "2"), (0.0009999, "0.001"), (math.inf, "inf")]
 )
-def test_the_largest_change_is_within_the_bound_that_is_told(nats: float, bound: str) -> None:
+def test_the_largest_change_is_within_the_bound_that_is_shown(nats: float, bound: str) -> None:
     steps = make_steps(5)
     replay = compared(steps, [(Stretch(0, 5), moved(moved(steps, 1, nats / 2), 3, nats))])
     assert replay.is_identical and replay.largest_at == (1 if math.isinf(nats) else 3)
@@ -85,8 +85,8 @@ def test_the_first_differing_token_is_found_with_both_distributions() -> None:
     assert (replay.num_same, difference.position) == (4, 4)
     assert (difference.recorded.id, difference.replayed.id) == (steps.ids[4], mixed.ids[4])
     text = steps.vocabulary.text
-    told = f"Differs first at token 5: {text(mixed.ids[4])!r} instead of {text(steps.ids[4])!r}."
-    assert replay.sentence == told
+    expected = f"Differs first at token 5: {text(mixed.ids[4])!r} instead of {text(steps.ids[4])!r}."
+    assert replay.sentence == expected
     rows = {token: (before, now) for token, before, now in difference.logprobs}
     assert rows.keys() >= {*steps.top_ids[4].tolist(), *mixed.top_ids[4].tolist(), steps.ids[4], mixed.ids[4]}
     for token, (before, now) in rows.items():

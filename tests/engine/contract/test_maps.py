@@ -32,14 +32,14 @@ def test_a_failing_prompt_is_named_or_stands_in_the_place_of_its_completion(engi
 
 
 def test_a_map_tells_its_progress(engine: Engine) -> None:
-    told = list[MapProgress]()
+    reports = list[MapProgress]()
     prompts = [*["Once"] * 11, "long " * 600]
-    found = list(engine.map(prompts, GREEDY, max_tokens=40, return_exceptions=True, progress=told.append))
+    found = list(engine.map(prompts, GREEDY, max_tokens=40, return_exceptions=True, progress=reports.append))
     num_tokens = sum(len(done.ids) for done in found if not isinstance(done, EngineError))
-    assert told[-1] == MapProgress(12, 1, num_tokens, 12)
-    assert told == sorted(told)
-    list(engine.map(iter(prompts[:3]), GREEDY, max_tokens=2, progress=told.append))
-    assert told[-1].total is None
+    assert reports[-1] == MapProgress(12, 1, num_tokens, 12)
+    assert reports == sorted(reports)
+    list(engine.map(iter(prompts[:3]), GREEDY, max_tokens=2, progress=reports.append))
+    assert reports[-1].total is None
 
 
 def test_a_map_shows_its_progress_on_standard_error(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:

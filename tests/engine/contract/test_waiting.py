@@ -63,7 +63,7 @@ def test_a_job_goes_on_where_the_task_that_iterates_it_is_cancelled(engine: Engi
     assert not job._listeners
 
 
-def test_asyncio_wait_is_told_what_it_takes(engine: Engine) -> None:
+def test_asyncio_wait_is_refused_with_what_it_takes(engine: Engine) -> None:
     async def ask() -> None:
         jobs = [engine.submit("Once", max_tokens=2) for _ in range(3)]
         with pytest.raises(ConfigError, match=r"asyncio\.ensure_future\(job\)"):

@@ -78,9 +78,9 @@ ABOVE_ZERO = st.floats(0, exclude_min=True, allow_infinity=False)
     ],
 )
 def test_goals(goals: dict[str, float], machine: str | None, sentence: str) -> None:
-    told = answer(THREE, **goals)
-    assert told.sentence.endswith(sentence) or told.sentence.startswith(sentence)
-    assert (told.chosen and told.chosen.rate.machine) == machine
+    answered = answer(THREE, **goals)
+    assert answered.sentence.endswith(sentence) or answered.sentence.startswith(sentence)
+    assert (answered.chosen and answered.chosen.rate.machine) == machine
 
 
 @given(ABOVE_ZERO, ABOVE_ZERO)
@@ -102,23 +102,23 @@ def test_goals_are_above_zero(goals: dict[str, float]) -> None:
         answer(THREE, **goals)
 
 
-def test_intervals_that_overlap_are_told() -> None:
+def test_intervals_that_overlap_are_reported() -> None:
     near = [on("one", 10, 1, generation=speed(10, 7, 13)), on("other", 9, 0.5, generation=speed(9, 6, 12))]
     assert answer(near).sentence.endswith("more, though their intervals overlap.")
 
 
-def test_an_interval_past_the_deadline_is_told() -> None:
-    told = answer([on("noisy", 10, 1, generation=speed(10, 5, 12))], deadline_h=1.5)
-    assert told.sentence.endswith("within 1 h 30 min, though its interval reaches 2 h.")
+def test_an_interval_past_the_deadline_is_reported() -> None:
+    answered = answer([on("noisy", 10, 1, generation=speed(10, 5, 12))], deadline_h=1.5)
+    assert answered.sentence.endswith("within 1 h 30 min, though its interval reaches 2 h.")
 
 
 def test_machines_without_a_price_take_part_where_time_is_asked() -> None:
     free = on("home", 20, None)
     assert answer([free]).sentence == "home takes 30 min; no machine here has a price."
     assert answer([free, FAST]).sentence == "fast takes 1 h and costs $1.20."
-    told = answer([free, SLOW], deadline_h=1)
-    assert told.sentence == "home takes 30 min; no machine that finishes within 1 h has a price."
-    assert told.chosen is free
+    answered = answer([free, SLOW], deadline_h=1)
+    assert answered.sentence == "home takes 30 min; no machine that finishes within 1 h has a price."
+    assert answered.chosen is free
     assert answer([free, FAST], deadline_h=2).chosen is FAST
     assert answer([free], budget_usd=5).chosen is None
     assert answer([free], deadline_h=1, budget_usd=5).chosen is None
@@ -137,7 +137,7 @@ def test_a_machine_with_a_price_and_no_known_time_is_not_said_to_have_none() -> 
     assert answer([free], budget_usd=5).sentence.endswith("a budget cannot be checked. Add prices to the table.")
 
 
-def test_what_cannot_be_told_says_why() -> None:
+def test_what_cannot_be_answered_says_why() -> None:
     unknown = estimate(JOB, make_rate("noted", 10), Price(machine="noted", usd_per_h=1))
     assert answer([unknown]) == (
         "noted takes at most 1 h and costs at most $1.00: the prefill speed is unknown.",
@@ -163,9 +163,9 @@ def test_what_cannot_be_told_says_why() -> None:
 def test_bounds_answer_what_is_wanted(goals: dict[str, float], sentence: str) -> None:
     priced = (("quick", 10, 1.2), ("even", 5, 0.5), ("late", 1, 0.05))
     bounded = [estimate(JOB, make_rate(name, per_s), Price(machine=name, usd_per_h=usd)) for name, per_s, usd in priced]
-    told = answer(bounded, **goals)
-    assert told.sentence.startswith(sentence) and told.sentence.endswith(": the prefill speed is unknown.")
-    assert told.chosen is None
+    answered = answer(bounded, **goals)
+    assert answered.sentence.startswith(sentence) and answered.sentence.endswith(": the prefill speed is unknown.")
+    assert answered.chosen is None
 
 
 def test_two_prices_or_settings_of_one_machine_are_told_apart() -> None:
@@ -178,7 +178,7 @@ def test_two_prices_or_settings_of_one_machine_are_told_apart() -> None:
     assert answer(two).sentence == "fast · 2x8 finishes 1 h sooner than fast · 1x4 for $1.00 more."
 
 
-def test_this_machine_is_told_at_its_fastest() -> None:
+def test_this_machine_is_named_at_its_fastest() -> None:
     own = [on("attic", 1, 0.05, is_here=True), on("attic", 5, 0.05, is_here=True, label="2x4")]
     assert answer_here([FAST, *own]) == ("This machine takes 2 h and costs $0.10.", own[1])
     assert answer([FAST, own[1]]).sentence.startswith("fast finishes 1 h sooner than this machine")

@@ -38,7 +38,7 @@ def test_the_notes_hours_have_three_digits_before_they_are_priced() -> None:
     made = estimate(CostJob(), make_rate(per_s=18.67), PRICE, counted_as="notes")
     assert made.hours.value == 11.2
     assert made.dollars.value == 5.6
-    assert any("three digits" in told for told in made.assumptions)
+    assert any("three digits" in assumption for assumption in made.assumptions)
     exact = estimate(CostJob(), make_rate(per_s=18.67, prefill=speed(18.67)), PRICE)
     assert exact.hours.value == pytest.approx(750_000 / 18.67 / 3600)
 
@@ -105,12 +105,12 @@ def test_tokens_for_a_dollar() -> None:
     assert ktokens_per_usd(make_rate(generation=speed(10, 9, 12)), PRICE) == pytest.approx((72, 64.8, 86.4, 8))
 
 
-def test_words_are_turned_into_tokens_unless_tokens_are_told() -> None:
+def test_words_are_turned_into_tokens_unless_tokens_are_given() -> None:
     words = CostJob(documents=100, words_per_document=5000)
     assert (words.num_prompt, words.is_from_words) == (750_000, True)
     assert "1.5 tokens per word" in estimate(words, make_rate(), PRICE).assumptions
-    told = CostJob(documents=100, tokens_per_document=10, output_tokens=5)
-    assert (told.num_prompt, told.num_output, told.is_from_words) == (1000, 500, False)
+    tokens = CostJob(documents=100, tokens_per_document=10, output_tokens=5)
+    assert (tokens.num_prompt, tokens.num_output, tokens.is_from_words) == (1000, 500, False)
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,15 @@ def test_token_ids_are_taken_as_they_are(llama: EmbeddingPool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "told"),
+    ("texts", "counted"),
     [(["word " * 5_000], "1 of 1 texts"), (["word", "word " * 511, "word " * 5_000], "2 of 3 texts")],
 )
 def test_both_forms_warn_where_they_cut_at_the_line_of_their_caller(
-    minilm_gguf: Path, llama: EmbeddingPool, texts: list[str], told: str
+    minilm_gguf: Path, llama: EmbeddingPool, texts: list[str], counted: str
 ) -> None:
     calls: tuple[Callable[[], Floats], ...] = (lambda: embed(texts, model=minilm_gguf), lambda: llama.embed(texts))
     for call in calls:
-        with pytest.warns(UserWarning, match=f"{told} exceed the 512 tokens") as caught:
+        with pytest.warns(UserWarning, match=f"{counted} exceed the 512 tokens") as caught:
             assert call().shape == (len(texts), 384)
         assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
 

@@ -139,9 +139,9 @@ def test_a_file_cut_anywhere_is_completed_without_computing_an_answer_again(
     lines = out.read_bytes().splitlines(keepends=True)
     left = b"".join(lines[:num_before])
     out.write_bytes(left + b"".join(lines[num_before : num_before + 1])[:torn])
-    told = list[MapProgress]()
-    assert answer_with(fake, prompts, out, progress=told.append) == FileSummary(8, num_before, 0)
-    assert told[-1].num_done == 8 - num_before
+    reports = list[MapProgress]()
+    assert answer_with(fake, prompts, out, progress=reports.append) == FileSummary(8, num_before, 0)
+    assert reports[-1].num_done == 8 - num_before
     assert out.read_bytes().startswith(left)
     assert [(one["index"], one["text"]) for one in answered(out)] == [(one["index"], one["text"]) for one in whole]
 
@@ -201,7 +201,7 @@ def test_a_prompt_file_that_breaks_off_is_answered_up_to_there(
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"sampling": Sampling(seed=2)}, "was begun with sampling.seed = 1, and now it is 2"),
         ({"options": {"max_tokens": 6}}, "request.max_tokens = 5, and now it is 6"),
@@ -212,13 +212,13 @@ def test_a_prompt_file_that_breaks_off_is_answered_up_to_there(
     ],
 )
 def test_other_settings_are_refused_and_change_nothing(
-    fake: FakeEngine, prompts: Path, changed: dict[str, Any], told: str
+    fake: FakeEngine, prompts: Path, changed: dict[str, Any], message: str
 ) -> None:
     out = prompts.with_name("answers.jsonl")
     answer_with(fake, prompts, out)
     torn = out.read_bytes()[:-3]
     out.write_bytes(torn)
-    with pytest.raises(ConfigError, match=rf"answers.jsonl: .*{told}"):
+    with pytest.raises(ConfigError, match=rf"answers.jsonl: .*{message}"):
         answer_with(fake, prompts, out, **changed)
     assert out.read_bytes() == torn
     assert answer_with(fake, prompts, out, model="renamed").num_before == 7
@@ -228,12 +228,12 @@ def test_other_prompts_are_refused_and_change_nothing(fake: FakeEngine, prompts:
     out = prompts.with_name("answers.jsonl")
     answer_with(fake, prompts, out)
     before, lines = out.read_bytes(), prompts.read_text().splitlines(keepends=True)
-    for changed, told in (
+    for changed, message in (
         ([*lines[:3], lines[4], lines[3], *lines[5:]], "line 4 answers another prompt"),
         (lines[:5], "has more answers than there are prompts"),
     ):
         prompts.write_text("".join(changed))
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             answer_with(fake, prompts, out)
         assert out.read_bytes() == before
 
@@ -272,7 +272,7 @@ def test_what_cannot_be_the_file_of_answers_is_refused(fake: FakeEngine, prompts
     link = folder / "link.jsonl"
     link.symlink_to(prompts)
     os.mkfifo(folder / "pipe")
-    for out, told in (
+    for out, message in (
         (folder, "Is a directory"),
         (folder / "nowhere" / "a.jsonl", "No such file or directory"),
         (folder / "pipe", "not a regular file"),
@@ -280,7 +280,7 @@ def test_what_cannot_be_the_file_of_answers_is_refused(fake: FakeEngine, prompts
         (prompts, "is the file of the prompts"),
         (link, "is the file of the prompts"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             answer_with(fake, prompts, out)
     assert len(read_lines := prompts.read_text().splitlines()) == 8, read_lines
 
@@ -294,7 +294,7 @@ def test_two_processes_do_not_write_one_file(fake: FakeEngine, prompts: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"sampling": Sampling(grammar="root ::= (")}, "grammar"),
         ({"sampling": Sampling(logit_bias=((99_999, 1.0),))}, "names token 99,999"),
@@ -307,10 +307,10 @@ def test_two_processes_do_not_write_one_file(fake: FakeEngine, prompts: Path) ->
     ],
 )
 def test_what_would_fail_for_every_prompt_is_an_error_at_once(
-    pool: Pool, prompts: Path, given: dict[str, Any], told: str
+    pool: Pool, prompts: Path, given: dict[str, Any], message: str
 ) -> None:
     out = prompts.with_name("answers.jsonl")
-    with pytest.raises(EngineError, match=told):
+    with pytest.raises(EngineError, match=message):
         complete_file(prompts, out, pool=pool, **given)
     assert not out.exists() or not out.stat().st_size
 

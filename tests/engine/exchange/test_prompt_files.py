@@ -85,11 +85,11 @@ def test_any_bytes_are_prompts_or_errors(tmp_path: Path, lines: list[bytes], nam
 
 @pytest.mark.parametrize("kind", WRONG)
 def test_a_wrong_line_has_an_error_and_the_others_go_on(tmp_path: Path, kind: str) -> None:
-    line, told = WRONG[kind]
+    line, message = WRONG[kind]
     first, wrong, last = read(in_file(tmp_path, f'{{"prompt": "a", "id": "first"}}\n\n{line}\n{{"prompt": "b"}}\n'))
     assert (first.id, first.prompt, first.error, last.prompt) == ("first", "a", None, "b")
     assert wrong.error is not None
-    with pytest.raises(ConfigError, match=rf"^line 3: .*{told}"):
+    with pytest.raises(ConfigError, match=rf"^line 3: .*{message}"):
         raise wrong.error
 
 
@@ -105,7 +105,7 @@ def test_without_an_ending_the_first_line_decides(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("p.csv", b"text\na\n", "is a table; save the prompts as .jsonl"),
         ("p.json", b"[]", "is a single JSON value"),
@@ -118,8 +118,8 @@ def test_without_an_ending_the_first_line_decides(tmp_path: Path) -> None:
         ("p.txt", "é\n".encode("latin-1"), "is not text in UTF-8"),
     ],
 )
-def test_a_wrong_file_is_refused_by_its_name(tmp_path: Path, name: str, content: bytes, told: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{name}: {told}"):
+def test_a_wrong_file_is_refused_by_its_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{name}: {message}"):
         read(in_file(tmp_path, content, name))
 
 

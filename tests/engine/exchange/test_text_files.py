@@ -63,7 +63,7 @@ def test_text_in_utf_16_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "message"),
     [
         ("a.csv", b"PK\x03\x04rest", "ZIP archive"),
         ("a.txt", b"\x89PNG\r\n\x1a\n", "image"),
@@ -83,8 +83,8 @@ def test_text_in_utf_16_is_read() -> None:
         ("a.csv", b"", "no text"),
     ],
 )
-def test_what_is_not_what_its_name_says_is_refused_with_the_reason(name: str, data: bytes, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as raised:
+def test_what_is_not_what_its_name_says_is_refused_with_the_reason(name: str, data: bytes, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
         read_texts(name, data)
     assert str(raised.value).startswith(name)
 

@@ -53,8 +53,8 @@ def drawn(seed: int) -> TrialRecord:
     records["flags"] |= np.where(random.random(len(steps)) < 0.3, FORCED, 0)
     records["flags"] |= np.where(random.random(len(steps)) < 0.2, RESAMPLED, 0)
     records["flags"] |= np.where(random.random(len(steps)) < 0.2, SHARED_MOMENT, 0)
-    for figure, untold in (("rank", 0), ("entropy", np.nan)):  # as servers leave them out
-        records[figure][random.random(len(steps)) < 0.1] = untold
+    for figure, missing in (("rank", 0), ("entropy", np.nan)):  # as servers leave them out
+        records[figure][random.random(len(steps)) < 0.1] = missing
     records["draw"][records["flags"] & FORCED != 0] = np.nan
     records["logprob"][random.random(len(steps)) < 0.1] = -np.inf
     prompt = make_steps(int(random.integers(0, 5)), k if random.random() < 0.5 else 0, seed=seed + 1, is_prompt=True)

@@ -151,11 +151,11 @@ def test_none_that_was_acknowledged_is_lost_in_a_kill(path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(path)]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]) as owner:
         assert owner.stdout is not None
-        told = [owner.stdout.readline().strip() for _ in range(400)]
+        acknowledged = [owner.stdout.readline().strip() for _ in range(400)]
         owner.send_signal(signal.SIGKILL)
-        told += [line.strip() for line in owner.stdout.readlines() if line.endswith("\n")]
+        acknowledged += [line.strip() for line in owner.stdout.readlines() if line.endswith("\n")]
     with History.open(path) as history:
-        for id in told:
+        for id in acknowledged:
             read = history.trial(id)
             assert read is not None and len(read.completion.steps) == NUM_STEPS
 

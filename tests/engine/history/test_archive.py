@@ -215,7 +215,7 @@ def test_other_programs_can_read_it(history: History) -> None:
     assert set(steps["trial_id"].to_pylist()) == {trial.id for trial in trials}
 
 
-def test_progress_is_told_and_what_a_listener_raises_ends_it_with_nothing_kept(
+def test_progress_is_reported_and_what_a_listener_raises_ends_it_with_nothing_kept(
     history: History, other: History
 ) -> None:
     fill(history)

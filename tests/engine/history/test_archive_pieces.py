@@ -28,7 +28,7 @@ def test_the_pieces_are_an_archive(history: History) -> None:
     assert found is not None and len(found.samples) == 3_000
 
 
-def test_what_cannot_be_exported_is_told(history: History) -> None:
+def test_what_cannot_be_exported_is_reported(history: History) -> None:
     with pytest.raises(HistoryError, match="There is no run"):
         next(ArchivePieces(history, run_ids=["01a1fab9-91c7-7816-819a-8fcdffdfbaff"]))
 

@@ -69,26 +69,26 @@ def test_trials_are_found_by_words_figures_and_sampling(history: History) -> Non
     chat = ({"role": "system", "content": 'Be "brief".'}, {"role": "user", "content": "Why is\nthe sky blue?"})
     base = make_trial()
     named = replace(base.model, name="other-Q4_0", quantisation="Q4_0")
-    told = make_trial(20, messages=chat, prompt="", label="again", sampling=Sampling(temperature=0.1, top_k=7))
+    chat_trial = make_trial(20, messages=chat, prompt="", label="again", sampling=Sampling(temperature=0.1, top_k=7))
     other = replace(make_trial(2, model=named), completion=replace(base.completion, text="An Ocean of\0 words"))
     other = replace(other, completion=replace(other.completion, id=other.id, finish_reason="stop"))
-    for trial in (told, other):
+    for trial in (chat_trial, other):
         history.record(trial).result(60)
-    history.marks.note("trial", told.id, "keep")
+    history.marks.note("trial", chat_trial.id, "keep")
     for wanted, expected in (
-        (Filter(text="SKY blue"), told),
-        (Filter(text='"brief"'), told),
+        (Filter(text="SKY blue"), chat_trial),
+        (Filter(text='"brief"'), chat_trial),
         (Filter(text="content"), None),
         (Filter(text="ocean"), other),
-        (Filter(text="keep sky"), told),
+        (Filter(text="keep sky"), chat_trial),
         (Filter(text=NASTY), None),
         (Filter(models=("other-Q4_0",)), other),
-        (Filter(quantisations=("Q8_0",)), told),
-        (Filter(origins=("again",)), told),
+        (Filter(quantisations=("Q8_0",)), chat_trial),
+        (Filter(origins=("again",)), chat_trial),
         (Filter(statuses=("stop",)), other),
-        (Filter(ranges={"temperature": (None, 0.5)}), told),
+        (Filter(ranges={"temperature": (None, 0.5)}), chat_trial),
         (Filter(ranges={"temperature": (0.5, None)}), other),
-        (Filter(ranges={"top_k": (7, 7), "num_generated": (20, None)}), told),
+        (Filter(ranges={"top_k": (7, 7), "num_generated": (20, None)}), chat_trial),
         (Filter(ranges={"n_ctx": (0, None)}), None),
         (Filter(ranges={"lowest_p": (2, None)}), None),
         (Filter(machines=("ab",), questions=("speed",), text="ocean"), other),

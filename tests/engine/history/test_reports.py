@@ -85,7 +85,7 @@ def test_a_deleted_report_comes_back_until_it_is_purged(history: History) -> Non
     assert not history.reports.restore(made.id)
 
 
-def test_a_report_that_is_gone_is_told(history: History) -> None:
+def test_a_report_that_is_gone_is_refused(history: History) -> None:
     made = history.reports.create("mine")
     history.reports.delete(made.id)
     for id in (made.id, uuid7(), "nonsense"):

@@ -113,7 +113,7 @@ def test_many_streams_are_decoded_together(story_model: Path) -> None:
     assert max(times[0] for times in answer["token_times"]) < min(times[1] for times in answer["token_times"])
 
 
-def test_the_vocabulary_is_told_as_the_pool_tells_it(story_model: Path, pool: Pool) -> None:
+def test_the_vocabulary_is_the_one_of_the_pool(story_model: Path, pool: Pool) -> None:
     vocabulary = pool.vocabulary
     controls = [token for token, kind in enumerate(vocabulary.kinds) if kind & TokenKind.CONTROL]
     for module in PROGRAMS:

@@ -99,7 +99,7 @@ EXPRESSIONS = st.recursive(
         ('root ::= "a" |\n\n  {', "line 3, column 3, at '{'"),
     ],
 )  # fmt: skip
-def test_a_syntax_error_is_told_with_its_line_and_column(text: str, place: str) -> None:
+def test_a_syntax_error_is_reported_with_its_line_and_column(text: str, place: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"has a syntax error on {place}")):
         grammar_syntax.read(text)
 

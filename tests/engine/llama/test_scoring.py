@@ -129,7 +129,9 @@ def test_any_token_may_be_the_first_that_is_scored(story_model: Path, ids: list[
     assert not (found.steps.records["flags"] & FORCED).any()
 
 
-def test_rows_take_the_bytes_that_are_told(story_model: Path, ids: list[int], score: Score, tmp_path: Path) -> None:
+def test_rows_take_the_bytes_that_are_announced(
+    story_model: Path, ids: list[int], score: Score, tmp_path: Path
+) -> None:
     score(story_model)
     num_vocab = len(Model(str(story_model), SPEC, vocab_only=True).vocabulary)
     assert (tmp_path / "rows").stat().st_size == (len(ids) - FIRST) * row_bytes(num_vocab)
@@ -183,6 +185,6 @@ def test_divergence_where_a_token_is_ruled_out() -> None:
     assert kl_divergence(row(0, -2000), row(0, out)) == 0
 
 
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be written"):
         Rows(Path("/dev/full"), 2, is_read=False).write(row(0, 1))

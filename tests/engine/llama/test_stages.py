@@ -178,7 +178,7 @@ def test_a_grammar_that_allows_the_first_draw_cuts_nothing(model: Model) -> None
 
 
 @pytest.mark.parametrize("biases", [(), ((300, -math.inf),)])
-def test_candidates_that_the_grammar_forbids_are_told_even_where_nothing_was_rejected(
+def test_candidates_that_the_grammar_forbids_are_reported_even_where_nothing_was_rejected(
     model: Model, biases: tuple[tuple[int, float], ...]
 ) -> None:
     sampling = Sampling(grammar="root ::= [a-z]+", logit_bias=biases, top_k=30, seed=1)

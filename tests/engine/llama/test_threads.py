@@ -79,7 +79,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def test_a_thread_that_gains_nothing_is_given_up_and_a_change_is_told_once() -> None:
+def test_a_thread_that_gains_nothing_is_given_up_and_a_change_is_reported_once() -> None:
     context = Counting()
     threads = Threads(context, PoolSpec(), 2, 2)  # type: ignore[arg-type]
     decode(threads, 50)

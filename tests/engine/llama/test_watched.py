@@ -140,7 +140,7 @@ def test_a_copy_and_a_dict_have_the_watched_words(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("watched", "told"),
+    ("watched", "message"),
     [
         ("Yes", "must be a list of words"),
         (5, "must be a list of words"),
@@ -154,8 +154,8 @@ def test_a_copy_and_a_dict_have_the_watched_words(pool: Pool) -> None:
         ([range(MAX_WATCHED_IDS + 1)], f"at most {MAX_WATCHED_IDS} are allowed"),
     ],
 )
-def test_what_is_no_word_is_refused(watched: object, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_is_no_word_is_refused(watched: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         Request.from_dict({"watched": watched})
 
 

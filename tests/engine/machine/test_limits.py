@@ -48,16 +48,16 @@ def test_calls_of_all_threads_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.slow
 def test_the_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "_ROUND_S", 0.02)
-    told: list[float] = []
-    found = measure_limits(threads=3, on_progress=told.append)
+    shares: list[float] = []
+    found = measure_limits(threads=3, on_progress=shares.append)
     assert [num for num, _rate in found.bandwidth] == [1, 2, 3]
     assert all(rate > 0 for _num, rate in found.bandwidth)
     assert found.bandwidth_bytes_per_s == max(rate for _num, rate in found.bandwidth)
     assert found.flops > 0
     assert found.num_cores == 3
     assert len(found.machine_hash) == 16
-    assert told == sorted(told)
-    assert (told[0], told[-1]) == (0, 1)
+    assert shares == sorted(shares)
+    assert (shares[0], shares[-1]) == (0, 1)
 
 
 def test_one_thread_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:

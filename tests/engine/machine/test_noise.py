@@ -42,7 +42,7 @@ def child() -> Iterator[int]:
         process.kill()
 
 
-def test_all_surroundings_are_told() -> None:
+def test_all_surroundings_are_reported() -> None:
     with NoiseWatch() as watch:
         pass
     assert set(watch.values()) == set(SYSTEM_NOISE)

@@ -64,8 +64,8 @@ def test_where_there_is_no_proc_nothing_is_named(tmp_path: Path) -> None:
 def test_it_is_read_at_once_and_as_plain_values() -> None:
     found = quietness.quietness_now()
     assert found.num_cores >= 1 and (math.isnan(found.other_cores) or found.other_cores >= 0)
-    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
-    assert (told["is_quiet"], told["sentence"]) == (found.is_quiet, found.sentence)
+    plain = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (plain["is_quiet"], plain["sentence"]) == (found.is_quiet, found.sentence)
     assert json.dumps(Quietness(math.nan, 2, math.nan, {}).to_dict(), allow_nan=False)
 
 

@@ -38,7 +38,7 @@ class Hub:
 
     needs_token: the token that a request must carry, empty for none. refusal: status and error code of every response.
     breaks: the numbers of bytes after which the next responses break off. takes_ranges: if False, every file is sent
-    from the beginning. told_sizes and told_hash: what the listing claims instead of the truth. is_corrupt: bytes are
+    from the beginning. claimed_sizes, claimed_hash: what the listing says instead of the truth. is_corrupt: bytes are
     changed. extra: unannounced bytes after the end. shift: added to the position where a response claims to begin.
     page: the body of every response, unless empty. redirect: where every response redirects to, unless empty. pace:
     awaited after each block of the storage. sent: set once the first block has been sent. asked: every request for
@@ -52,8 +52,8 @@ class Hub:
         self.refusal: tuple[int, str] | None = None
         self.breaks: list[int] = []
         self.takes_ranges = True
-        self.told_sizes: dict[str, int] = {}
-        self.told_hash = ""
+        self.claimed_sizes: dict[str, int] = {}
+        self.claimed_hash = ""
         self.is_corrupt = False
         self.page = b""
         self.redirect = ""
@@ -159,10 +159,10 @@ class _Answers(QuietHandler):
         return self._send(200, json.dumps(listing).encode(), {"Content-Type": "application/json"})
 
     def _sibling(self, path: str, data: bytes) -> dict[str, object]:
-        size = self.hub.told_sizes.get(path, len(data))
+        size = self.hub.claimed_sizes.get(path, len(data))
         sibling: dict[str, object] = {"rfilename": path, "size": size, "blobId": git_hash(data)}
         if len(data) >= LARGE:
-            sha256 = self.hub.told_hash or hashlib.sha256(data).hexdigest()
+            sha256 = self.hub.claimed_hash or hashlib.sha256(data).hexdigest()
             sibling["lfs"] = {"sha256": sha256, "size": size, "pointerSize": 134}
         return sibling
 

@@ -205,7 +205,7 @@ def test_a_partial_file_that_leads_elsewhere_is_not_written(
 
 def test_too_little_room_is_said_before_anything_is_fetched(hub: Hub, folder: Path) -> None:
     hub.repositories[NAME] = {f"part{number}.gguf": b"" for number in range(1000)}
-    hub.told_sizes = dict.fromkeys(hub.repositories[NAME], LARGEST_FILE)
+    hub.claimed_sizes = dict.fromkeys(hub.repositories[NAME], LARGEST_FILE)
     repository = read_repository(NAME, hub.endpoint)
     with pytest.raises(DownloadError, match="is free. Nothing was downloaded"):
         Download(repository, repository.files, folder).start().result(60)

@@ -97,7 +97,7 @@ def test_the_arithmetic_leaves_out_what_is_not_the_same_in_all_layers() -> None:
     assert text.startswith("32 layers, keys and values in q8_0 and f16: ")
 
 
-def test_this_machine_is_told_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_this_machine_is_described_with_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = machine_memory()
     assert found.total == psutil.virtual_memory().total
     assert 0 < found.available <= found.total

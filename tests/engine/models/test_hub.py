@@ -138,9 +138,9 @@ def test_a_login_that_cannot_be_read_is_said(hub: Hub, login: Path) -> None:
         read_repository(NAME, hub.endpoint)
 
 
-@pytest.mark.parametrize("told", ["../../../tmp/x", "A" * 64, "ab"])
-def test_a_hash_that_is_none_is_refused(hub: Hub, told: str) -> None:
-    hub.told_hash = told
+@pytest.mark.parametrize("claimed", ["../../../tmp/x", "A" * 64, "ab"])
+def test_a_hash_that_is_none_is_refused(hub: Hub, claimed: str) -> None:
+    hub.claimed_hash = claimed
     with pytest.raises(DownloadError, match="no size or hash for 'little"):
         read_repository(NAME, hub.endpoint)
 

@@ -16,8 +16,8 @@ TINY = planned_model("tiny", SHAPES["tiny"], "F16")
 
 def model_of(architecture: str, window: int = 128, **metadata: Any) -> ModelFile:
     """Return a model of eight layers with 2 heads × 64, and metadata keys of that architecture."""
-    told = {f"{architecture}.{key.replace('__', '.')}": value for key, value in metadata.items()}
-    return replace(TINY, architecture=architecture, sliding_window=window, metadata=told)
+    values = {f"{architecture}.{key.replace('__', '.')}": value for key, value in metadata.items()}
+    return replace(TINY, architecture=architecture, sliding_window=window, metadata=values)
 
 
 def windows(model: ModelFile) -> list[int]:

@@ -108,10 +108,10 @@ def test_each_model_is_listed_once_with_its_place_and_its_hash(tmp_path: Path) -
     path = write(first, gguf(), "a.gguf")
     os.link(path, second / "again.gguf")
     write(second, b"", "b.gguf")
-    told: list[float] = []
+    shares: list[float] = []
     searched = [Place("First", first), Place("Second", second, is_own=True)]
-    model, broken = read_library(searched, told.append)
-    assert told == [0.5, 1.0]
+    model, broken = read_library(searched, shares.append)
+    assert shares == [0.5, 1.0]
     assert (model.place.name, model.label, model.name, model.sha256) == ("First", "a.gguf", "Handmade", None)
     assert broken.to_dict() == {
         "name": "b.gguf",

@@ -9,7 +9,7 @@ from engine.pool.pool import Pool
 
 
 @pytest.mark.parametrize("name", ["Qwen/Qwen2.5-0.5B-Instruct-GGUF", "a/b", "TheBloke/x_y.z-1"])
-def test_a_repositorys_name_is_told_how_to_fetch_it(name: str) -> None:
+def test_a_repositorys_name_is_refused_with_how_to_fetch_it(name: str) -> None:
     with pytest.raises(ModelError, match=f"python -m engine models get {name};"):
         Pool(name)
 
@@ -25,13 +25,13 @@ def test_a_repositorys_name_is_told_how_to_fetch_it(name: str) -> None:
         ("file:///x.gguf", "OWNER/NAME"),
     ],
 )
-def test_an_address_is_told_how_to_fetch_it(address: str, name: str) -> None:
+def test_an_address_is_refused_with_how_to_fetch_it(address: str, name: str) -> None:
     with pytest.raises(ModelError, match=f"is a URL, not a file.*models get {name};"):
         Pool(address)
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         ((), "It has no GGUF file"),
         (("b.gguf", "A.GGUF"), "It contains A.GGUF, b.gguf."),
@@ -40,12 +40,12 @@ def test_an_address_is_told_how_to_fetch_it(address: str, name: str) -> None:
         (("pytorch_model.bin",), "convert_hf_to_gguf"),
     ],
 )
-def test_a_folder_is_told_what_is_in_it(tmp_path: Path, names: tuple[str, ...], told: str) -> None:
+def test_a_folder_is_refused_with_what_is_in_it(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
     for name in names:
         (tmp_path / name).touch()
     with pytest.raises(ModelError, match="give the GGUF file itself") as raised:
         Pool(tmp_path)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize("name", ["x.bin", "x.PT", "x.onnx"])
@@ -56,7 +56,7 @@ def test_weights_in_another_form_are_named(tmp_path: Path, name: str) -> None:
             Pool(path)
 
 
-def test_one_file_of_a_folder_is_told_to_be_one(tmp_path: Path) -> None:
+def test_one_file_of_a_folder_is_called_one(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").touch()
     with pytest.raises(ModelError, match="give the folder that it lies in"):
         Pool(tmp_path / "x.safetensors")

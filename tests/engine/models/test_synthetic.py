@@ -162,7 +162,7 @@ def test_shapes_have_the_sizes_of_the_models_they_stand_for(name: str, num_param
     assert sum(tensor.num_values for tensor in tensors_of(SHAPES[name], "Q4_K_M")) == num_parameters
 
 
-def test_weights_are_as_large_as_told_before_writing(written: Path) -> None:
+def test_weights_are_as_large_as_announced_before_writing(written: Path) -> None:
     model = read_model(written)
     assert model.weights_bytes == weights_bytes(SHAPES[model.name.removeprefix("Synthetic ")], "Q4_K_M")
 
@@ -170,11 +170,11 @@ def test_weights_are_as_large_as_told_before_writing(written: Path) -> None:
 def test_a_model_that_was_only_planned_is_the_one_that_would_be_written(written: Path) -> None:
     model = read_model(written)
     planned = planned_model(model.name, SHAPES[model.name.removeprefix("Synthetic ")], "Q4_K_M")
-    told = (
+    names = (
         "architecture", "name", "quantisation", "num_parameters", "n_vocab", "n_ctx_train", "n_embd", "n_layer",
         "n_ff", "n_head", "n_head_kv", "head_k", "head_v", "sliding_window", "weights_bytes",
     )  # fmt: skip
-    assert [getattr(planned, name) for name in told] == [getattr(model, name) for name in told]
+    assert [getattr(planned, name) for name in names] == [getattr(model, name) for name in names]
     begins = model.tensors[0].offset
     assert [tensor._replace(offset=tensor.offset + begins) for tensor in planned.tensors] == list(model.tensors)
 
@@ -199,14 +199,14 @@ def test_pieces_are_unique_and_made_of_shorter_ones() -> None:
 
 
 def test_writing_is_repeatable_tells_its_progress_and_marks_the_file(tmp_path: Path) -> None:
-    told: list[float] = []
-    write_synthetic("tiny", tmp_path / "a.gguf", seed=3, progress=told.append)
+    shares: list[float] = []
+    write_synthetic("tiny", tmp_path / "a.gguf", seed=3, progress=shares.append)
     write_synthetic("tiny", tmp_path / "b.gguf", seed=3)
     write_synthetic("tiny", tmp_path / "c.gguf", seed=4)
     a, b, c = ((tmp_path / f"{name}.gguf").read_bytes() for name in "abc")
     assert a == b != c
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
     model = read_model(tmp_path / "a.gguf")
     assert model.is_synthetic
     assert model.name == "Synthetic tiny"

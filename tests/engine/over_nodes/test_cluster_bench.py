@@ -59,20 +59,20 @@ def test_a_plan_gives_a_run_of_each_node_in_one_group_of_the_history(
     cluster: ClusterHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shell.main(["bench", *WORDS, "--name", "both", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert [run["status"] for run in told] == ["done", "done"]
+    printed = json.loads(capsys.readouterr().out)
+    assert [run["status"] for run in printed] == ["done", "done"]
     with History.open(Settings.from_environment().history) as history:
         (tag,) = history.marks.tags()
         found = history.find.runs(Filter(tags=(tag,)))
-        assert {row["id"] for row in found.rows} == {run["id"] for run in told}
-        runs = [history.runs.run(run["id"]) for run in told]
+        assert {row["id"] for row in found.rows} == {run["id"] for run in printed}
+        runs = [history.runs.run(run["id"]) for run in printed]
     assert [(run.name, run.origin) for run in runs if run] == [("both on a", "node a"), ("both on b", "node b")]
     for name, run in zip("ab", runs, strict=True):
         assert run is not None and str(run.machine["name"]).startswith(f"{name}: ")
         assert run.machine["allowed_cores"] == allowed_cores()[:1]
         assert run.samples["tokens_per_s"].size and (run.samples["tokens_per_s"] > 0).all()
         assert not run.cells[0].reason
-    assert shell.main(["bench", "resume", told[0]["id"]]) == 2
+    assert shell.main(["bench", "resume", printed[0]["id"]]) == 2
     assert "not measured by this machine (node a)" in capsys.readouterr().err
 
 
@@ -88,9 +88,9 @@ def test_each_node_searches_its_own_settings_and_its_own_time_per_token(
     cluster: ClusterHere, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], question: str
 ) -> None:
     assert shell.main([*words, "--rounds", "1", "--cluster", "here", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     with History.open(Settings.from_environment().history) as history:
-        runs = [history.runs.run(run["id"]) for run in told]
+        runs = [history.runs.run(run["id"]) for run in printed]
     assert [(run.question, run.origin, run.status) for run in runs if run] == [
         (question, "node a", "done"),
         (question, "node b", "done"),
@@ -111,7 +111,7 @@ def test_a_node_that_lacks_the_model_measures_the_one_that_is_sent(
 
 
 @pytest.mark.slow
-def test_a_program_that_ends_is_told_and_the_other_node_measures(cluster: ClusterHere, story_model: Path) -> None:
+def test_a_program_that_ends_is_reported_and_the_other_node_measures(cluster: ClusterHere, story_model: Path) -> None:
     kept: dict[str, RunRecord] = {}
     task = started(planned(story_model), kept)
     until(lambda: len(kept) == 1, "no run has begun")
@@ -125,7 +125,7 @@ def test_a_program_that_ends_is_told_and_the_other_node_measures(cluster: Cluste
 
 
 @pytest.mark.slow
-def test_a_node_that_is_lost_is_told_and_leaves_nothing(cluster: ClusterHere, story_model: Path) -> None:
+def test_a_node_that_is_lost_is_reported_and_leaves_nothing(cluster: ClusterHere, story_model: Path) -> None:
     kept: dict[str, RunRecord] = {}
     task = started(planned(story_model), kept)
     until(lambda: len(kept) == 1, "no run has begun")
@@ -167,8 +167,8 @@ def test_nothing_is_said_of_the_history_where_no_node_began(
     cluster: ClusterHere, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert shell.main(["bench", *WORDS, "--build", "/nowhere/lib"]) != 0
-    told = capsys.readouterr().err
-    assert "2 nodes failed" in told and "history" not in told
+    errors = capsys.readouterr().err
+    assert "2 nodes failed" in errors and "history" not in errors
     with History.open(Settings.from_environment().history) as history:
         assert history.marks.tags() == []
 
@@ -260,8 +260,8 @@ def test_a_node_of_this_machine_has_its_fingerprint(
 )
 def test_what_a_cluster_cannot_do_is_said(capsys: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
     assert shell.main(["bench", *WORDS, *more]) == 2
-    told = capsys.readouterr().err
-    assert any(word.removeprefix("--") in told for word in more)
+    errors = capsys.readouterr().err
+    assert any(word.removeprefix("--") in errors for word in more)
 
 
 def started(plan: Plan, kept: dict[str, RunRecord], only: dict[str, str] | None = None) -> ClusterBench:

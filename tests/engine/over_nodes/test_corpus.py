@@ -116,7 +116,7 @@ def test_one_command_at_a_time_has_a_folder(tmp_path: Path) -> None:
     begin(tmp_path / "out", settings()).close()
 
 
-def test_settings_of_an_older_release_or_damaged_ones_are_told_as_such(tmp_path: Path) -> None:
+def test_settings_of_an_older_release_or_damaged_ones_are_called_such(tmp_path: Path) -> None:
     begin(tmp_path, settings()).close()
     older = json.loads((tmp_path / SETTINGS).read_text())
     del older["versions"]
@@ -161,8 +161,8 @@ def test_progress_lists_the_folder_only_as_often_as_that_costs_little(
     order = EmbedParts("127.0.0.1:6379", str(tmp_path), settings(), parts, False)
     task = embed_corpus._Embedding(order, parts, clock=lambda: now)
     for _ in range(200):
-        told = task._progress()
-        assert told.share == pytest.approx(len(listed) / len(parts))
+        progress = task._progress()
+        assert progress.share == pytest.approx(len(listed) / len(parts))
         now += 0.5
     assert len(listed) == 3
     assert np.diff(listed).min() >= 2.0 * embed_corpus.LISTED_EVERY
@@ -182,7 +182,7 @@ def test_a_long_name_in_any_script_fits_a_file_system(files: list[Path], tmp_pat
     assert parts_of([emoji], "text")[0].name == "a" + "\U0001f600" * 37 + "-000000-000000.parquet"
 
 
-def test_a_cluster_that_lends_no_core_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_lends_no_core_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     corpus_program = pytest.importorskip("engine.over_nodes.corpus_program")  # needs ray
     monkeypatch.setattr(corpus_program, "connect", lambda address: None)
     monkeypatch.setattr(corpus_program, "check_exposed", lambda address, is_authenticated: None)
@@ -209,8 +209,8 @@ def test_a_corpus_waits_for_nodes_only_so_long(monkeypatch: pytest.MonkeyPatch, 
         "nodes",
         lambda: [{"Alive": True, "Resources": {"CPU": cores}} for cores in next(alive, left)],
     )
-    told = r"no node of the cluster with at least 2 cores was there for 0.2 s. Start it again to go on"
-    with pytest.raises(ServerFailed, match=told):
+    message = r"no node of the cluster with at least 2 cores was there for 0.2 s. Start it again to go on"
+    with pytest.raises(ServerFailed, match=message):
         corpus_program._answer(EmbedParts("127.0.0.1:6379", "out", settings(), [], False))
     assert next(alive, None) is None
 

@@ -46,16 +46,16 @@ def test_runs_of_a_group_are_found_from_each_of_them(tmp_path: Path) -> None:
         assert history.runs.run(runs[0].id) is not None and not keeper.unsaved
 
 
-def test_what_is_not_stored_is_kept_and_told_once(tmp_path: Path) -> None:
-    told: list[HistoryError] = []
+def test_what_is_not_stored_is_kept_and_reported_once(tmp_path: Path) -> None:
+    errors: list[HistoryError] = []
     run, other = of_node("a"), of_node("b")
     history = History.open(tmp_path / "h.duckdb")
     history.close()
-    keeper = GroupKeeper(history, tag_of("one", BEGAN), told.append)
+    keeper = GroupKeeper(history, tag_of("one", BEGAN), errors.append)
     keeper.keep(replace(run, status="running"))
     keeper.keep(run)
     keeper.keep(other)
-    assert len(told) == 1 and list(keeper.unsaved.values()) == [run, other]
+    assert len(errors) == 1 and list(keeper.unsaved.values()) == [run, other]
     with History.open(tmp_path / "h.duckdb") as works:
         keeper.put(works, run)
         assert works.runs.run(run.id) is not None and list(keeper.unsaved) == [other.id]

@@ -95,7 +95,7 @@ def test_a_run_of_an_earlier_version_is_found_by_its_name_or_digits_where_these_
         assert found.given_name in (own.name, "b")
 
 
-def test_what_a_person_is_told_names_the_nodes() -> None:
+def test_what_a_person_reads_names_the_nodes() -> None:
     first, second = (Machine(f"10.0.0.{at}", "b", UUID(int=at << 120).hex) for at in (1, 2))
     run = measured(connected([first])[0], is_by_this_version=False)
     assert node_of(run, connected([first])).node

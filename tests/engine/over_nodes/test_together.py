@@ -67,7 +67,7 @@ def test_a_plan_that_was_made_for_nodes_is_made_for_others_in_proportion() -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"question": "speed", "axes": {}}, "only the number of users"),
         ({"axes": {"users": (1,), "arm": ("pool", "create_completion")}}, "only the pool"),
@@ -76,8 +76,8 @@ def test_a_plan_that_was_made_for_nodes_is_made_for_others_in_proportion() -> No
         ({"measures_cold": True}, "measures_cold"),
     ],
 )
-def test_what_makes_no_sense_on_all_nodes_is_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_makes_no_sense_on_all_nodes_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         nodes(node("a")).plan_of(users_plan(**options))
 
 

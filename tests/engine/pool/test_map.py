@@ -69,7 +69,7 @@ def test_prompts_that_are_taken_back_do_not_outlast_the_map(story_model: Any) ->
         ("grammar", "Sampling(...)"),
     ],
 )
-def test_a_parameter_in_the_wrong_place_is_told_its_place(pool: Pool, name: str, home: str) -> None:
+def test_a_parameter_in_the_wrong_place_is_refused_with_its_place(pool: Pool, name: str, home: str) -> None:
     value: Any = {name: 1}
     for call in (
         lambda: complete("x", **value),
@@ -82,7 +82,7 @@ def test_a_parameter_in_the_wrong_place_is_told_its_place(pool: Pool, name: str,
         assert f"has no parameter {name!r}; it belongs in {home}" in str(raised.value)
 
 
-def test_other_parameters_are_told_their_places_too(pool: Pool) -> None:
+def test_other_parameters_are_refused_with_their_places_too(pool: Pool) -> None:
     wrong: Any = {"max_tokens": 1}
     with pytest.raises(ConfigError, match="belongs in submit, map and complete themselves"):
         Pool("x.gguf", **wrong)
@@ -101,13 +101,13 @@ def test_other_parameters_are_told_their_places_too(pool: Pool) -> None:
     "messages",
     ["hi", b"hi", 7, None, {"role": "user", "content": "hi"}, ["hi"], [{"role": "user"}], [{"content": "hi"}], [[]]],
 )
-def test_what_is_no_list_of_messages_is_told_how_one_looks(pool: Pool, messages: Any) -> None:
+def test_what_is_no_list_of_messages_is_refused_with_how_one_looks(pool: Pool, messages: Any) -> None:
     with pytest.raises(ConfigError, match=r"messages.*\"role\": \"user\""):
         pool.render_chat(messages)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 511, 512, 10_000])
-def test_a_full_context_is_told_from_what_was_asked_for(pool: Pool, max_tokens: int) -> None:
+def test_a_full_context_is_distinguished_from_what_was_asked_for(pool: Pool, max_tokens: int) -> None:
     ends = [token for token in range(len(pool.vocabulary)) if pool.vocabulary.is_end(token)]
     never = Sampling(temperature=0, logit_bias=tuple((token, float("-inf")) for token in ends))
     done = pool.submit("Once", never, max_tokens=max_tokens).result()

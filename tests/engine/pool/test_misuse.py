@@ -94,21 +94,21 @@ def test_a_listener_that_fails_is_logged_and_nothing_else(pool: Pool, caplog: py
         lambda pool, _job: list(pool.submit(PROMPT, max_tokens=1)),
     ],
 )
-def test_a_callback_that_waits_for_its_pool_is_told_so(pool: Pool, ask: Asking) -> None:
-    told: list[str] = []
+def test_a_callback_that_waits_for_its_pool_is_refused(pool: Pool, ask: Asking) -> None:
+    errors: list[str] = []
     over = threading.Event()
 
     def callback(job: Job) -> None:
         try:
             ask(pool, job)
         except EngineError as error:
-            told.append(str(error))
+            errors.append(str(error))
         over.set()
 
     pool.submit(PROMPT, ENDLESS, max_tokens=8).add_done_callback(callback)
     assert over.wait(60)
-    assert len(told) == 1
-    assert "must not wait for the engine" in told[0]
+    assert len(errors) == 1
+    assert "must not wait for the engine" in errors[0]
     assert pool.submit(PROMPT, ENDLESS, max_tokens=1).result(60).steps
 
 

@@ -60,9 +60,9 @@ def test_a_closed_end_and_a_defect_raise_nothing_in_the_thread_that_sends(
 ) -> None:
     near, far = pair
     defects: list[str] = []
-    outgoing = Outgoing(near, lambda: defects.append("told"))
+    outgoing = Outgoing(near, lambda: defects.append("defect"))
     outgoing.send([object()])
-    assert defects == ["told"]
+    assert defects == ["defect"]
     assert "could not be written" in caplog.text
     far.socket.close()
     for _ in range(3):

@@ -171,7 +171,7 @@ def test_files_are_limited(program: Program, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM, signal.SIGKILL])
-def test_a_death_is_told_with_its_signal(program: Program, number: int) -> None:
+def test_a_death_is_reported_with_its_signal(program: Program, number: int) -> None:
     with pytest.raises(WorkerDied, match=signal.Signals(number).name):
         program.ask({"do": "die", "signal": number})
     assert not program.is_alive

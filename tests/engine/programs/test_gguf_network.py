@@ -116,7 +116,7 @@ def test_parameters_and_memory_are_those_of_transformers(story_model: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("architecture", "changed", "told"),
+    ("architecture", "changed", "message"),
     [
         ("phi3", {}, f"not among those of GGUF files that PyTorch runs: {', '.join(GGUF_ARCHITECTURES)}"),
         ("llama", {"llama.rope.scaling.type": "yarn"}, "scaled positions"),
@@ -130,10 +130,10 @@ def test_parameters_and_memory_are_those_of_transformers(story_model: Path) -> N
     ],
 )
 def test_networks_that_would_be_others_are_refused(
-    architecture: str, changed: dict[str, Any], told: str, float_model: Path, tmp_path: Path
+    architecture: str, changed: dict[str, Any], message: str, float_model: Path, tmp_path: Path
 ) -> None:
     file = rewritten(float_model, tmp_path / "made.gguf", architecture, {}, **changed)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         Pool(file, **FLOAT.to_dict())
 
 
@@ -153,7 +153,7 @@ def test_values_of_a_header_that_change_nothing_are_taken(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "more", "told"),
+    ("architecture", "more", "message"),
     [
         ("llama", {"blk.0.attn_gate.weight": np.zeros((256, 256), np.float32)}, "does not have"),
         ("llama", {"blk.0.ffn_norm.weight": np.zeros(128, np.float32)}, "not that of the network"),
@@ -162,8 +162,8 @@ def test_values_of_a_header_that_change_nothing_are_taken(
     ],
 )
 def test_tensors_that_do_not_fit_are_refused(
-    architecture: str, more: Tensors, told: str, float_model: Path, tmp_path: Path
+    architecture: str, more: Tensors, message: str, float_model: Path, tmp_path: Path
 ) -> None:
     file = rewritten(float_model, tmp_path / "made.gguf", architecture, more)
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=message):
         load_gguf_network(str(file), torch.float32)

@@ -65,7 +65,7 @@ def test_rounding_is_no_contradiction(line: str) -> None:
     assert read(line).remark == ""
 
 
-def test_a_speed_that_contradicts_its_own_line_is_told() -> None:
+def test_a_speed_that_contradicts_its_own_line_is_reported() -> None:
     timing = read("235 tokens in 80s = 29.3 tokens/s")
     assert timing.tokens_per_s == 235 / 80
     assert timing.remark == "says 29.3 tok/s, but 235 tokens in 80.0 s is 2.94 tok/s: the latter is used"

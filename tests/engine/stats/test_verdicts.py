@@ -96,16 +96,16 @@ def test_the_same_within_two_percent_even_where_the_difference_is_real() -> None
 
 
 def test_more_rounds_are_about_as_many_as_it_takes() -> None:
-    random, told = np.random.default_rng(4), []
+    random, words = np.random.default_rng(4), []
     for _ in range(40):
         ours, theirs = pair(random, 60, ratio=1.06, noise_sd=0.05)
         first = compare({n: ours[n] for n in range(7)}, {n: theirs[n] for n in range(7)})
         if first.word == "not enough data":
             assert first.more_rounds >= 1
             num = min(60, 7 + first.more_rounds)
-            told.append(compare({n: ours[n] for n in range(num)}, {n: theirs[n] for n in range(num)}).word)
-    assert len(told) > 10
-    assert sum(word != "not enough data" for word in told) > len(told) / 2
+            words.append(compare({n: ours[n] for n in range(num)}, {n: theirs[n] for n in range(num)}).word)
+    assert len(words) > 10
+    assert sum(word != "not enough data" for word in words) > len(words) / 2
 
 
 @pytest.mark.parametrize("num_configurations", [1, 8, 40, 199])

@@ -60,8 +60,8 @@ def test_the_history_and_every_export_have_the_whole_search(bench: Workbench, ta
     (read,) = trials_from_json(exported.decode())
     assert read.beams == trial.beams and read.beams is not None
     assert read.beams.sequences[0].text == read.completion.text
-    told = msgspec.json.decode(exported)["beams"]
-    assert told["spec"]["num_beams"] == 3 and len(told["parents"]) == len(told["ids"]) == len(told["logprobs"])
+    beams = msgspec.json.decode(exported)["beams"]
+    assert beams["spec"]["num_beams"] == 3 and len(beams["parents"]) == len(beams["ids"]) == len(beams["logprobs"])
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_the_first_token_that_the_tokenizer_would_not_choose(bench: Workbench, t
     letters = [vocabulary.pieces.index(bytes([byte])) for byte in vocabulary.pieces[whole]]
     split = ended(bench.trials.branch(trial, 6, letters, num_tokens=0))
     assert first_other_token(engine, split) in (5, 6)
-    told = ended(bench.trials.submit(DRAFT))
-    text = engine.tokenize("Once upon a time" + told.steps.text)
-    expected = None if text == [*told.prompt_ids, *told.steps.ids] else pytest.approx(0, abs=16)
-    assert first_other_token(engine, told) == expected
+    fresh = ended(bench.trials.submit(DRAFT))
+    text = engine.tokenize("Once upon a time" + fresh.steps.text)
+    expected = None if text == [*fresh.prompt_ids, *fresh.steps.ids] else pytest.approx(0, abs=16)
+    assert first_other_token(engine, fresh) == expected

@@ -67,16 +67,16 @@ def test_the_notes_example_comes_out_and_is_answered_by_a_sentence() -> None:
     found = by_machine()
     shown = {name: (found[name].hours.value, round(found[name].dollars.value, 2)) for name in found if "c7i" in name}
     assert shown == {"c7i.4xlarge": (11.2, 8.00), "c7i.2xlarge": (16.2, 5.78), "c7i.xlarge": (29.4, 5.25)}
-    told = answer(list(found.values()))
-    assert told.sentence == "c7i.4xlarge finishes 18 h 12 min sooner than c7i.xlarge for $2.75 more."
-    assert fastest_first(found.values())[0] is told.chosen
+    answered = answer(list(found.values()))
+    assert answered.sentence == "c7i.4xlarge finishes 18 h 12 min sooner than c7i.xlarge for $2.75 more."
+    assert fastest_first(found.values())[0] is answered.chosen
 
 
 def test_with_prefill_apart_the_notes_have_bounds_alone() -> None:
     for one in by_machine("apart").values():
         assert math.isnan(one.hours.value)
         assert one.hours.low == 0
-        assert any("prefill speed not noted" in told for told in one.assumptions)
+        assert any("prefill speed not noted" in assumption for assumption in one.assumptions)
 
 
 def test_what_is_assumed_of_another_machine_says_so() -> None:
@@ -208,7 +208,7 @@ def test_a_table_that_another_took_the_place_of_comes_back(home: Path) -> None:
     assert load_prices(home) == mine
 
 
-def test_a_broken_table_is_told_with_file_and_line(home: Path) -> None:
+def test_a_broken_table_is_reported_with_file_and_line(home: Path) -> None:
     with pytest.raises(ConfigError, match="two prices"):
         save_prices(home, [Price(machine="a", usd_per_h=1), Price(machine="A", usd_per_h=2)])
     assert not (home / "prices.csv").exists()

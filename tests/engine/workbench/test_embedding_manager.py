@@ -84,7 +84,7 @@ def test_what_was_stopped_has_no_vectors(manager: EmbeddingManager) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_is_not_here_is_told_and_the_next_one_opens(manager: EmbeddingManager) -> None:
+def test_a_model_that_is_not_here_is_reported_and_the_next_one_opens(manager: EmbeddingManager) -> None:
     found(manager.embed(TEXTS))
     work = ended(manager.embed(TEXTS, EmbedSpec(model="no/such-model")))
     assert isinstance(work.error, ModelError) and work.state == "failed"
@@ -140,11 +140,11 @@ def test_an_older_request_does_not_end_the_connection_of_a_newer_one(
     asked, held = threading.Semaphore(0), EmbeddingManager._alone
 
     def counted(check: Callable[[], object]) -> Callable[[], object]:
-        def told() -> None:
+        def checked() -> None:
             check()
             asked.release()
 
-        return told
+        return checked
 
     def late(self: EmbeddingManager, check: Callable[[], object]) -> AbstractContextManager[None]:
         if not older_waits.is_set():

@@ -83,12 +83,12 @@ def test_the_card_has_the_figures_of_a_kept_run(measured: tuple[Workbench, Machi
     assert limits is not None and card.bandwidth_bytes_per_s == limits.bandwidth_bytes_per_s
 
 
-def test_the_conditions_are_told_in_one_line(measured: tuple[Workbench, MachineCard]) -> None:
+def test_the_conditions_are_one_line(measured: tuple[Workbench, MachineCard]) -> None:
     _bench, card = measured
-    told = card.conditions
+    conditions = card.conditions
     assert card.title == f"{card.model} {card.quantisation}"
     for part in (card.machine, f"context {card.n_ctx:,}", f"llama.cpp {card.llama}", "UTC"):
-        assert part in told
+        assert part in conditions
     quiet = replace_card(card, disturbed="", is_mostly_disturbed=False)
     assert quiet.conditions.endswith(" · quiet machine")
     some = replace_card(quiet, disturbed="1 of 9 samples was disturbed")

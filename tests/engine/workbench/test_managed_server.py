@@ -126,7 +126,7 @@ def test_it_is_compared_with_a_pool_and_started_again_afterwards(bench: Workbenc
     assert bench.model.server == server
 
 
-def test_one_that_ends_by_itself_is_told_and_started_again(bench: Workbench, story_model: Path) -> None:
+def test_one_that_ends_by_itself_is_reported_and_started_again(bench: Workbench, story_model: Path) -> None:
     before = servers()
     bench.model_manager.connect(ManagedServer("llama_cpp.server", story_model, SPEC))
     until(lambda: not bench.model.is_loading)
@@ -141,7 +141,7 @@ def test_one_that_ends_by_itself_is_told_and_started_again(bench: Workbench, sto
     until(lambda: servers() <= before, "a start that was given up goes on")
 
 
-def test_a_model_that_is_missing_is_told(bench: Workbench, tmp_path: Path) -> None:
+def test_a_model_that_is_missing_is_reported(bench: Workbench, tmp_path: Path) -> None:
     bench.model_manager.connect(ManagedServer("llama_cpp.server", tmp_path / "nothing.gguf", SPEC))
     until(lambda: not bench.model.is_loading)
     assert isinstance(bench.model.error, ModelError) and "nothing.gguf" in str(bench.model.error)

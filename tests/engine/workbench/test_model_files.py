@@ -110,7 +110,7 @@ def test_what_had_come_can_be_thrown_away(hub: Hub, files: ModelFiles, settings:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted", "kind", "told"),
+    ("name", "wanted", "kind", "message"),
     [
         ("nobody/nothing", "", DownloadError, "has no nobody/nothing"),
         (NAME, "Q8_0", ConfigError, "Choose one of"),
@@ -118,11 +118,11 @@ def test_what_had_come_can_be_thrown_away(hub: Hub, files: ModelFiles, settings:
     ],
 )
 def test_what_cannot_be_fetched_is_said(
-    hub: Hub, files: ModelFiles, name: str, wanted: str, kind: type[Exception], told: str
+    hub: Hub, files: ModelFiles, name: str, wanted: str, kind: type[Exception], message: str
 ) -> None:
     files.get(name, wanted, hub.endpoint)
     task = ended(files)
-    assert isinstance(task.error, kind) and told in str(task.error)
+    assert isinstance(task.error, kind) and message in str(task.error)
     assert not task.can_discard
 
 

@@ -132,7 +132,7 @@ def test_a_model_whose_workers_cannot_be_replaced_is_said_and_loaded_again(
         (ModelManager.close, model_manager.CLOSED),
     ],
 )
-def test_what_runs_is_told_what_became_of_its_model(
+def test_what_runs_learns_what_became_of_its_model(
     manager: ModelManager, story_model: Path, leave: Callable[[ModelManager], None], reason: str
 ) -> None:
     manager.load(story_model)

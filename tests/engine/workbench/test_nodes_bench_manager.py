@@ -1,4 +1,4 @@
-"""Benchmarks over nodes of a workbench: one at a time, stored in one group, stopped and told."""
+"""Benchmarks over nodes of a workbench: one at a time, stored in one group, stopped, and its failures reported."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -141,10 +141,10 @@ def test_all_nodes_together_are_refused_in_the_words_of_the_shell(
         bench.bench, "start", lambda _plan, together: begun.append([node.name for node in together.nodes])
     )
     cluster.failures["c"] = "its agent did not start"
-    with pytest.raises(ServerFailed, match="node c: its agent did not start") as told:
+    with pytest.raises(ServerFailed, match="node c: its agent did not start") as raised:
         connected("here")
     task = connecting(bench)
-    assert task.wait(60) and str(task.error) == str(told.value)
+    assert task.wait(60) and str(task.error) == str(raised.value)
     assert begun == [] and bench.machine.busy_with == ""
     cluster.failures.clear()
     connecting(bench).result(60)

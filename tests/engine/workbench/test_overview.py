@@ -114,18 +114,18 @@ def test_nothing_is_asked_of_a_history_that_is_not_there(bench: Workbench, monke
         ({"b": TrialSpeed(60, 1)}, {"a": TrialSpeed(50, 4)}, ("First used in these 7 days: b.",)),
     ],
 )
-def test_changes_of_speed_are_told_for_models_of_both_weeks(
+def test_changes_of_speed_are_reported_for_models_of_both_weeks(
     latest: dict[str, TrialSpeed], before: dict[str, TrialSpeed], expected: tuple[str, ...]
 ) -> None:
     now, then = (Week(1, 0, 1, 0, "0.3.36", speeds) for speeds in (latest, before))
     assert tuple(changes_of(now, then)) == expected
 
 
-def test_another_llama_cpp_is_told_first_and_a_long_list_is_cut() -> None:
+def test_another_llama_cpp_is_listed_first_and_a_long_list_is_cut() -> None:
     now = Week(9, 0, 9, 0, "0.3.36", {name: TrialSpeed(1, 1) for name in "abcde"})
     then = Week(9, 0, 9, 0, "0.3.35", {"z": TrialSpeed(1, 1)})
     assert tuple(changes_of(now, then)) == (
         "llama.cpp 0.3.35 → 0.3.36.",
         "First used in these 7 days: a, b, c and 2 more.",
     )
-    assert not any("llama.cpp" in told for told in changes_of(now, then._replace(llama="")))
+    assert not any("llama.cpp" in sentence for sentence in changes_of(now, then._replace(llama="")))

@@ -195,14 +195,14 @@ def _head(table: StepTable, num: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def test_what_a_replay_does_not_repeat_is_told(pool: Pool) -> None:
+def test_what_a_replay_does_not_repeat_is_reported(pool: Pool) -> None:
     trial = make_recorded(pool, max_tokens=2)
     timings = trial.completion.timings._replace(num_cached=5)
-    told = replace(
+    changed = replace(
         trial, versions={**trial.versions, "numpy": "1.0", "gone": "1"}, node="b",
         completion=replace(trial.completion, timings=timings),
     )  # fmt: skip
-    cached, node, version = on_this(pool, told).remarks
+    cached, node, version = on_this(pool, changed).remarks
     assert node == "Recorded on the node b, replayed on this machine, whose processor may round differently."
     assert cached.startswith("Recorded with 5 tokens of a cached prefix")
     assert version == f"Recorded with numpy 1.0, replayed with {np.__version__}."

@@ -221,7 +221,7 @@ def test_what_cannot_be_watched_says_why_and_the_others_are_computed(bench: Work
         words.watch("nobody", ["a"])
 
 
-def test_of_a_running_trial_only_the_tokens_of_the_words_are_told(bench: Workbench, words: WordWatcher) -> None:
+def test_of_a_running_trial_only_the_tokens_of_the_words_are_sent(bench: Workbench, words: WordWatcher) -> None:
     trial = bench.trials.submit(Draft(PROMPT, sampling=Sampling(seed=5), request=Request(max_tokens=400)))
     until(lambda: len(trial.steps) > 2)
     watching = words.watch(trial.id, ["king", "the king"], phrases=["the king"])

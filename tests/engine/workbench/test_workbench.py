@@ -265,7 +265,7 @@ def test_a_cancelled_trial_says_so_and_can_go_on(bench: Workbench) -> None:
     assert trial.can_continue
 
 
-def test_of_a_call_that_was_stopped_nobody_is_told_that_it_was_them(bench: Workbench) -> None:
+def test_of_a_call_that_was_stopped_nobody_reads_that_it_was_them(bench: Workbench) -> None:
     trial = bench.trials.submit(
         Draft("Once upon a time", request=request(400)), origin=Origin(lane="api", client="curl/8")
     )

@@ -202,8 +202,8 @@ def test_slow_uploads_end_and_do_not_keep_out_others(api: Api, monkeypatch: pyte
         connection.endheaders(form()[:60])
         slow.append(connection)
     until(lambda: upload(api).status == 429, "uploads are not counted", 0.9)
-    told = upload(api)
-    assert (told.headers["retry-after"], told.json["error"]["code"]) == ("1", "rate_limit_exceeded")
+    refused = upload(api)
+    assert (refused.headers["retry-after"], refused.json["error"]["code"]) == ("1", "rate_limit_exceeded")
     for connection in slow:
         response = connection.getresponse()
         assert (response.status, json.loads(response.read())["error"]["code"]) == (408, "body_timeout")

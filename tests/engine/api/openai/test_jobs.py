@@ -177,8 +177,8 @@ def test_a_call_that_fails_later_says_why(api: Api) -> None:
     found = ended(api, begin(api, {"prompt": "word " * 5_000})["id"])
     assert (found["status"], found["response"]) == ("failed", None)
     assert found["error"]["code"] == "context_length_exceeded"
-    told = api.ask(f"/v1/jobs/{found['id']}/events").events
-    assert told[0]["error"] == found["error"]
+    sent = api.ask(f"/v1/jobs/{found['id']}/events").events
+    assert sent[0]["error"] == found["error"]
 
 
 def test_an_unknown_job_and_wrong_parameters_are_refused(api: Api) -> None:

@@ -44,9 +44,9 @@ def test_each_text_has_the_figure_of_its_most_probable_candidate(
     table, candidates = drawn
     chosen, own = int(table.records["id"][0]), float(table.records["logprob"][0])
     best = candidates[:num_top]
-    told = best if any(token == chosen for token, _ in best) else [*best, (chosen, own)]
+    listed = best if any(token == chosen for token, _ in best) else [*best, (chosen, own)]
     expected: dict[str, float] = {}
-    for token, logprob in told:
+    for token, logprob in listed:
         expected[TEXTS[token]] = max(logprob, expected.get(TEXTS[token], LEAST))
     texts = TokenTexts(VOCABULARY)
     given = legacy(texts, shown(table, num_top))
@@ -56,7 +56,7 @@ def test_each_text_has_the_figure_of_its_most_probable_candidate(
     (entry,) = content(texts, shown(table, num_top), num_top)
     assert entry["logprob"] == given["token_logprobs"][0] == max(own, LEAST)
     assert [(one["token"], one["logprob"]) for one in entry["top_logprobs"]] == [
-        (TEXTS[token], max(logprob, LEAST)) for token, logprob in told[:num_top]
+        (TEXTS[token], max(logprob, LEAST)) for token, logprob in listed[:num_top]
     ]
 
 

@@ -57,9 +57,9 @@ def test_all_chunks_come_in_order_and_those_of_a_list_are_written_at_once(sizes:
 @pytest.mark.parametrize("make", [EngineError, lambda text: ApiError(400, text)])
 @given(LISTS)
 def test_an_error_is_an_event_behind_those_before_it(make: Callable[[str], Exception], sizes: list[int]) -> None:
-    *pieces, told, last = written(lists(0, sizes, make("it failed")))
+    *pieces, error, last = written(lists(0, sizes, make("it failed")))
     assert len(pieces) == sum(map(bool, sizes)) and last == DONE
-    answer = msgspec.json.decode(told.removeprefix(b"data: "))
+    answer = msgspec.json.decode(error.removeprefix(b"data: "))
     assert "it failed" in answer["error"]["message"]
 
 

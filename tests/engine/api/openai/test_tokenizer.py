@@ -32,11 +32,11 @@ def test_text_and_ids_there_and_back(api: Api) -> None:
         assert param(api.ask("/detokenize", {"tokens": wrong})) == "tokens"
 
 
-def test_the_whole_vocabulary_is_told_at_once(api: Api) -> None:
-    own, told = api.bench.model.loaded()[0].vocabulary, api.ask("/vocabulary").json
-    assert tuple(b64decode(piece) for piece in told["pieces"]) == own.pieces
-    assert (bytes(told["kinds"]), told["names"]) == (own.kinds, {str(token): name for token, name in own.names.items()})
-    assert (told["bos"], told["add_bos"], told["add_space_prefix"]) == (own.bos, own.add_bos, own.add_space_prefix)
+def test_the_whole_vocabulary_is_answered_at_once(api: Api) -> None:
+    own, sent = api.bench.model.loaded()[0].vocabulary, api.ask("/vocabulary").json
+    assert tuple(b64decode(piece) for piece in sent["pieces"]) == own.pieces
+    assert (bytes(sent["kinds"]), sent["names"]) == (own.kinds, {str(token): name for token, name in own.names.items()})
+    assert (sent["bos"], sent["add_bos"], sent["add_space_prefix"]) == (own.bos, own.add_bos, own.add_space_prefix)
 
 
 @pytest.mark.parametrize("is_stream", [False, True])

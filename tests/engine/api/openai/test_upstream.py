@@ -56,7 +56,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield made
 
 
-def test_the_prompt_tokens_that_the_server_counts_are_told(api: Api) -> None:
+def test_the_prompt_tokens_that_the_server_counts_are_reported(api: Api) -> None:
     answer = api.ask("/v1/completions", {"prompt": "Once upon"}).json
     assert answer["choices"][0]["text"] == " a time"
     assert answer["usage"]["prompt_tokens"] == 7
@@ -67,7 +67,7 @@ def test_a_context_of_unknown_size_is_null(api: Api) -> None:
     assert api.ask("/tokenizer_info").json["model_max_length"] is None
 
 
-def test_a_client_is_not_told_that_all_ids_are_known(api: Api) -> None:
+def test_a_client_does_not_learn_that_all_ids_are_known(api: Api) -> None:
     assert api.ask("/v1/models").json["data"][0]["owned_by"] == "upstream"
     answer = api.ask("/vocabulary")
     assert answer.status == 404 and "does not report its whole vocabulary" in answer.json["error"]["message"]
@@ -88,12 +88,12 @@ def test_ids_and_chats_are_answered_where_the_context_is_of_unknown_size(home: P
         assert api.ask("/tokenize", {"prompt": "a"}).json["max_model_len"] is None
 
 
-@pytest.mark.parametrize(("told", "noted"), [(None, UNKNOWN_CTX), (1 << 20, 1 << 20), (1 << 25, UNKNOWN_CTX - 1)])
-def test_a_large_context_is_not_taken_for_an_unknown_one(told: int | None, noted: int, home: Path) -> None:
-    props = {CONTEXT: {"n_ctx": told}, "total_slots": 1}
+@pytest.mark.parametrize(("n_ctx", "noted"), [(None, UNKNOWN_CTX), (1 << 20, 1 << 20), (1 << 25, UNKNOWN_CTX - 1)])
+def test_a_large_context_is_not_taken_for_an_unknown_one(n_ctx: int | None, noted: int, home: Path) -> None:
+    props = {CONTEXT: {"n_ctx": n_ctx}, "total_slots": 1}
     with upstream({**WITHOUT_CONTEXT, "/props": props}, home) as api:
         assert api.bench.model.loaded()[0].spec.n_ctx == noted
-        assert api.ask("/v1/models").json["data"][0]["max_model_len"] == told
+        assert api.ask("/v1/models").json["data"][0]["max_model_len"] == n_ctx
         trial = api.bench.trials.submit(Draft("a"))
         trial.job.result(60)
-        assert (trial.status()["n_ctx"] is None) == (told is None)
+        assert (trial.status()["n_ctx"] is None) == (n_ctx is None)
