@@ -25,7 +25,7 @@ from engine.process.serving import serve
 
 _RECEIVES: Any = c.ToRay
 _PROBE_S = 2.0
-_UNUSED_S, _TOLD_S = 30.0, 5.0
+_UNUSED_S, _ENDED_S = 30.0, 5.0
 """How long the process of an agent stays where nobody starts it, and after its end, so that Ray tells how it ended."""
 
 _VERSIONS = re.compile(r"(Ray|Python): ([^ ]{1,40})")
@@ -42,7 +42,7 @@ class _Agent:
         try:
             agent.run(host, port, token)
         finally:
-            self._end_in(_TOLD_S)
+            self._end_in(_ENDED_S)
 
     def _end_in(self, seconds: float) -> threading.Timer:
         timer = threading.Timer(seconds, os._exit, (0,))

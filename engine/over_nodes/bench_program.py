@@ -80,7 +80,7 @@ class _Measuring:
         with suppress(OSError):
             while not self._is_over.wait(TELL_S):
                 now = self._session.progress if self._session is not None else None
-                self._send(m.Told(now.done, now.total, now.left_s) if now else m.Told(0, 0, None))
+                self._send(m.Progress(now.done, now.total, now.left_s) if now else m.Progress(0, 0, None))
 
     def _send(self, message: Message) -> None:
         with self._sending:

@@ -16,8 +16,8 @@ class StopRun(Message, frozen=True):
     """End the run at once; what is measured stays."""
 
 
-class Told(Message, frozen=True):
-    """Progress: samples taken and in all, and seconds left where known."""
+class Progress(Message, frozen=True):
+    """Samples taken and in all, and seconds left where known."""
 
     done: int
     total: int
@@ -40,4 +40,4 @@ class Measured(Message, frozen=True):
 
 
 ToProgram = Measure | StopRun
-FromProgram = Told | SoFar | Measured
+FromProgram = Progress | SoFar | Measured

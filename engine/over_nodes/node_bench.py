@@ -133,14 +133,14 @@ class NodeBench:
                 continue
             heard_at = time.monotonic()
             match message:
-                case m.Told():
+                case m.Progress():
                     self._note_progress(message)
                 case m.SoFar():
                     self._take(self._own(message.run))
                 case m.Measured():
                     return message
 
-    def _note_progress(self, now: m.Told) -> None:
+    def _note_progress(self, now: m.Progress) -> None:
         self.share = min(max(now.done / now.total, 0.0), 1.0) if now.total > 0 else 0.0
         self.left_s = now.left_s
         self.doing = f"{counted(now.done, 'sample')} of {now.total}" if now.total else "starts"

@@ -42,7 +42,7 @@ class Evidence(NamedTuple):
         return self.sign * (self.ratio.value - 1) > 0
 
 
-UNTOLD = Evidence(NOTHING, math.nan, math.nan)
+NO_EVIDENCE = Evidence(NOTHING, math.nan, math.nan)
 
 
 def paired(pairs: Sequence[Pair], alpha: float, num_families: int = 1) -> list[Evidence]:
@@ -93,7 +93,7 @@ def spread(ours: ByRound, theirs: ByRound, alpha: float) -> Evidence:
     """
     a, b = _deviations(ours, theirs)
     if not b.any():
-        return UNTOLD._replace(ratio=NOTHING._replace(num=len(a)))
+        return NO_EVIDENCE._replace(ratio=NOTHING._replace(num=len(a)))
     flips = flip_signs(a[:, None], b[:, None], null=1.0, alpha=alpha)
     ratio = Interval(float(a.sum() / b.sum()), float(flips.lows[0]), float(flips.highs[0]), len(a))
     evidence = Evidence(ratio, *_centre((a - b) / b.mean()))
@@ -165,7 +165,7 @@ def _ratios(logs: Sequence[Floats], alpha: float) -> list[Evidence]:
     alike = defaultdict(list)
     for number, log in enumerate(logs):
         alike[min(len(log), MOST_EXACT + 1)].append(number)
-    found = [UNTOLD] * len(logs)
+    found = [NO_EVIDENCE] * len(logs)
     alike.pop(0, None)
     for numbers in alike.values():
         columns = np.zeros((max(len(logs[number]) for number in numbers), len(numbers)))
@@ -222,7 +222,7 @@ def _range(ours: Floats, theirs: Floats) -> Evidence:
     """Return the ratio, with the smallest and the largest ratio of any two values as its interval."""
     num = min(len(ours), len(theirs))
     if not num:
-        return UNTOLD
+        return NO_EVIDENCE
     centre = float(ours.mean() - theirs.mean())
     if num == 1:
         return Evidence(Interval(math.exp(centre), math.nan, math.nan, 1), centre, math.nan)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from scipy.special import ndtri
 
-from engine.stats.evidence import UNTOLD, ByRound, Evidence, Pair, apart, paired, spread
+from engine.stats.evidence import NO_EVIDENCE, ByRound, Evidence, Pair, apart, paired, spread
 from engine.stats.intervals import Interval
 from engine.stats.looks import FIRST_LOOK, look_after, next_look, rounds_at
 from engine.stats.power import rounds_needed
@@ -93,7 +93,7 @@ def compare_many(
     larger_smaller = (worse, better) if is_more_better is False else (better, worse)
     kinds = [True] * len(pairs) if is_paired is None else is_paired
     num_families = max(1, len(set(kinds)))
-    found = [UNTOLD] * len(pairs)
+    found = [NO_EVIDENCE] * len(pairs)
     for kind, evidence in ((True, paired), (False, apart)):
         numbers = [number for number, one in enumerate(kinds) if one is kind]
         chosen = [pairs[number] for number in numbers]

@@ -379,7 +379,7 @@ def perplexity(steps: StepTable) -> float | None:
 
 def _of_server(engine: EngineIdentity) -> dict[str, Any]:
     """Return what the status of a trial says of the figures of its external engine."""
-    return {"untold": NOT_REPORTED, "logprobs_of": engine.logprobs_of, "has_ids": gives_ids(engine.dialect)}
+    return {"missing": NOT_REPORTED, "logprobs_of": engine.logprobs_of, "has_ids": gives_ids(engine.dialect)}
 
 
 def steps_of(table: StepTable, here: slice) -> StepTable:

@@ -37,14 +37,16 @@ def test_words_are_watched_from_the_address_after_a_reload_and_at_the_next_trial
     expect(rows(page).locator(".line-path")).to_have_count(2)
     for row in rows(page).all():
         expect(row.locator(".line-path")).to_have_attribute("d", DRAWN)
-        expect(row.locator(".told")).to_contain_text(re.compile("is most likely at .*token [0-9]+: .*rank [0-9]"))
-    expect(page.locator(".odds .told")).to_contain_text("the largest log-odds are")
+        expect(row.locator(".word-summary")).to_contain_text(
+            re.compile("is most likely at .*token [0-9]+: .*rank [0-9]")
+        )
+    expect(page.locator(".odds .word-summary")).to_contain_text("the largest log-odds are")
     expect(page).to_have_url(re.compile("watch=princess"))
     assert watched_in(page) == [" king", "princess|queen"]
-    told = rows(page).locator(".told").all_inner_texts()
+    sentences = rows(page).locator(".word-summary").all_inner_texts()
     page.reload()
     expect(rows(page)).to_have_count(2)
-    expect(rows(page).nth(1).locator(".told")).to_have_text(told[1])
+    expect(rows(page).nth(1).locator(".word-summary")).to_have_text(sentences[1])
     page.get_by_label("Max tokens", exact=True).fill("8")
     page.get_by_label("Max tokens", exact=True).press("Enter")
     is_settled(page)
@@ -80,9 +82,9 @@ def test_a_phrase_is_computed_when_asked_and_a_word_can_be_removed(shipped: Serv
     has_ended(page)
     watch(page, '" the king"')
     row = rows(page).first
-    expect(row.locator(".told")).to_contain_text("forward passes")
+    expect(row.locator(".word-summary")).to_contain_text("forward passes")
     row.get_by_role("button", name="Compute").click()
-    expect(row.locator(".told")).to_contain_text("is most likely at", timeout=120_000)
+    expect(row.locator(".word-summary")).to_contain_text("is most likely at", timeout=120_000)
     expect(row.locator(".line-path")).to_have_attribute("d", DRAWN)
     row.get_by_role("button", name="Stop watching").click()
     expect(rows(page)).to_have_count(0)
@@ -116,7 +118,7 @@ def test_lines_grow_while_a_trial_runs(slow: Server, open_page: OpenPage) -> Non
     page.get_by_role("button", name=RUN).click()
     line = rows(page).first.locator(".line-path")
     expect(line).to_have_attribute("d", re.compile("^M[0-9]+ .*L.*L"))  # three tokens at least
-    expect(rows(page).first.locator(".told")).to_contain_text("is most likely at token")
+    expect(rows(page).first.locator(".word-summary")).to_contain_text("is most likely at token")
     page.get_by_role("button", name="Stop", exact=True).click()  # it still runs
     has_ended(page)
     expect(line).to_have_attribute("d", DRAWN)

@@ -16,7 +16,7 @@ class Opened:
         self.page = page
         self.problems: list[str] = []
         page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", lambda told: self.problems.append(told.text) if told.type == "error" else None)
+        page.on("console", lambda message: self.problems.append(message.text) if message.type == "error" else None)
         page.on("request", lambda asked: self.asked(asked.url))
 
     def asked(self, url: str) -> None:

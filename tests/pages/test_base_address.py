@@ -24,12 +24,12 @@ def other(_: Request) -> Response:
     return HTMLResponse("<title>A comparison</title>")
 
 
-def told(request: Request) -> Response:
+def encoding(request: Request) -> Response:
     return PlainTextResponse(request.headers.get("accept-encoding", ""))
 
 
 def client() -> TestClient:
-    routes = [Route("/", page), Route("/other", other), Route("/told", told)]
+    routes = [Route("/", page), Route("/other", other), Route("/encoding", encoding)]
     return TestClient(Starlette(routes=routes, middleware=[*base_address.middleware(), Middleware(GZipMiddleware)]))
 
 
@@ -54,5 +54,5 @@ def test_modules_of_widgets_and_components_run_before_streamlit_starts() -> None
 def test_other_pages_and_what_scripts_ask_for_stay_as_they_are() -> None:
     asked = client()
     assert asked.get("/other", headers=BROWSER).text == "<title>A comparison</title>"
-    assert asked.get("/told", headers={"accept": "*/*", "accept-encoding": "gzip"}).text == "gzip"
+    assert asked.get("/encoding", headers={"accept": "*/*", "accept-encoding": "gzip"}).text == "gzip"
     assert asked.get("/", headers={"accept": "*/*", "accept-encoding": "gzip"}).headers["content-encoding"] == "gzip"

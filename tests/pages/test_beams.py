@@ -62,8 +62,8 @@ def test_what_cannot_be_searched_is_said_by_the_name_of_its_field(
 ) -> None:
     before = bench.beams.last
     at = searched(page(), **values)
-    (told,) = at.main.error
-    assert message in told.value.replace("\\", "")
+    (error,) = at.main.error
+    assert message in error.value.replace("\\", "")
     assert bench.beams.last is before
 
 

@@ -73,9 +73,9 @@ def test_a_run_of_a_node_that_is_away_is_measured_here_and_says_so(
 ) -> None:
     connect(monkeypatch, *nodes)
     at = opened(manager, make_run(replace(plan, rounds=1), origin="node ash"))
-    told = at.button(key="run_again").proto.help
-    assert told.startswith("Measures on this machine")
-    assert plain("has no node ash now" if nodes else "on the node ash again") in told
+    help_text = at.button(key="run_again").proto.help
+    assert help_text.startswith("Measures on this machine")
+    assert plain("has no node ash now" if nodes else "on the node ash again") in help_text
     press(at, "run_again")
     assert [called[0] for called in manager.calls] == ["start"] and again == []
 
@@ -95,8 +95,10 @@ def test_a_run_of_a_name_that_several_nodes_have_is_measured_here_and_says_why(
 ) -> None:
     connect(monkeypatch, "ash", "ash")
     at = opened(manager, make_run(replace(plan, rounds=1), origin="node ash"))
-    told = at.button(key="run_again").proto.help
-    assert told.startswith("Measures on this machine") and "which of them measured this run is not known" in told
+    help_text = at.button(key="run_again").proto.help
+    assert (
+        help_text.startswith("Measures on this machine") and "which of them measured this run is not known" in help_text
+    )
     press(at, "run_again")
     assert [called[0] for called in manager.calls] == ["start"] and again == []
 

@@ -72,7 +72,7 @@ def test_a_search_too_short_for_a_verdict_says_so_and_its_one_button_raises_the_
 
 
 def test_a_question_without_a_run_shows_what_its_answer_will_look_like(manager: ScriptedManager, plan: Plan) -> None:
-    for question, words in sketch.TOLD.items():
+    for question, words in sketch.CAPTIONS.items():
         at = page(question=question)
         (drawn,) = [element.proto.body for element in at.main.get("html") if "run-sketch" in element.proto.body]
         assert words in drawn and 'alt="Sketch of a chart"' in drawn
@@ -151,7 +151,7 @@ def test_a_range_is_shown_as_what_it_becomes(manager: ScriptedManager) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "told"),
+    ("key", "text", "error"),
     [
         ("axis_parallel", "1,x", "Sequences: 'x' cannot be read"),
         ("axis_parallel", "-3", "Sequences = -3: must be a whole number from 1 to 256"),
@@ -160,12 +160,12 @@ def test_a_range_is_shown_as_what_it_becomes(manager: ScriptedManager) -> None:
     ],
 )
 def test_what_cannot_be_read_is_said_in_place_and_not_run(
-    manager: ScriptedManager, key: str, text: str, told: str
+    manager: ScriptedManager, key: str, text: str, error: str
 ) -> None:
     at = page()
     at.text_input(key=key).set_value(text).run()
     assert not at.exception
-    assert said(at).count(plain(told)) == 1
+    assert said(at).count(plain(error)) == 1
     assert plain(plan_preview.MARKED) in said(at)
     assert at.button(key="plan_run").disabled
 
@@ -221,7 +221,7 @@ def test_each_question_has_its_plan_and_keeps_what_was_typed(manager: ScriptedMa
 
 
 def test_every_question_has_its_words_everywhere() -> None:
-    for words in (run_state.ASKED, plan_editor.PRESETS, plan_editor.PURPOSE, sketch.TOLD, SWEEPS):
+    for words in (run_state.ASKED, plan_editor.PRESETS, plan_editor.PURPOSE, sketch.CAPTIONS, SWEEPS):
         assert list(words) == list(QUESTIONS)
 
 

@@ -377,7 +377,7 @@ def test_a_reference_machine_has_no_name_to_change(manager: ScriptedManager) -> 
     assert at.main.subheader and "run_delete" not in keys and "run_rename" not in keys
 
 
-def test_the_machine_is_told_in_words(manager: ScriptedManager, plan: Plan) -> None:
+def test_the_machine_is_described_in_words(manager: ScriptedManager, plan: Plan) -> None:
     machine = {
         "cpu": "Two cores",
         "memory_bytes": 16e9,
@@ -385,14 +385,14 @@ def test_the_machine_is_told_in_words(manager: ScriptedManager, plan: Plan) -> N
         "llama": {"commit": "abc"},
         "quota": None,
     }
-    told = facts(make_run(plan, machine=machine))
-    assert told == {
+    given = facts(make_run(plan, machine=machine))
+    assert given == {
         "cpu": "Two cores", "memory": "16.0 GB", "allowed_cores": "0, 1", "llama commit": "abc",
         "llama-cpp-python": "0.3.36",
     }  # fmt: skip
 
 
-def test_limits_are_measured_and_a_cached_model_is_told_as_that(manager: ScriptedManager, plan: Plan) -> None:
+def test_limits_are_measured_and_a_cached_model_is_called_that(manager: ScriptedManager, plan: Plan) -> None:
     run = make_run(plan)
     press(opened(manager, run), "limits_measure")
     assert manager.calls == [("measure_limits", "", 512)]

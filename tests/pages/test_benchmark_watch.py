@@ -48,13 +48,13 @@ def test_what_is_not_kept_is_said_while_it_runs_and_afterwards(manager: Scripted
     assert not page().error
     assert manager._running is not None
     manager._running.failure = HistoryError("the disk is full")
-    (told,) = page().error
-    assert "the disk is full" in told.value and "stay in memory" in told.value
+    (error,) = page().error
+    assert "the disk is full" in error.value and "stay in memory" in error.value
     manager.end()
     assert not page(run=run.id).error
     manager.unkept.add(run.id)
-    (told,) = page(run=run.id).error
-    assert "it is lost if the workbench closes" in told.value
+    (error,) = page(run=run.id).error
+    assert "it is lost if the workbench closes" in error.value
 
 
 def test_the_tray_is_on_every_page(manager: ScriptedManager, plan: Plan) -> None:

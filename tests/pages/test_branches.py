@@ -64,8 +64,8 @@ def test_a_run_of_the_page_reads_the_family_once(
 
 @pytest.mark.parametrize("p", [0.0, 1e-9, 0.00123, 0.099, 0.1, 0.5, 1.0])
 def test_a_share_keeps_two_digits(p: float) -> None:
-    told = branches.share(p)
-    assert told.endswith("%") and float(told.replace("\u202f", " ").split()[0].strip("%")) == pytest.approx(
+    share = branches.share(p)
+    assert share.endswith("%") and float(share.replace("\u202f", " ").split()[0].strip("%")) == pytest.approx(
         100 * p, rel=0.06, abs=1e-12
     )
 

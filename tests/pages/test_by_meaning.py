@@ -87,8 +87,8 @@ def test_until_texts_are_read_nothing_is_searched_by_words_instead(
     assert "6 texts of prompts and answers to index" in said(at) and is_withheld(at)
     with bench.machine.acquire("A comparison", "interactive"):
         press(at, "history_read")
-        told = plain("Indexing · 0 of 6 texts · waiting for: A comparison")
-        assert told in [bar.proto.text for bar in at.get("progress")]
+        line = plain("Indexing · 0 of 6 texts · waiting for: A comparison")
+        assert line in [bar.proto.text for bar in at.get("progress")]
         assert is_withheld(at)
         like = page(like=answers[0])
         assert is_withheld(like)

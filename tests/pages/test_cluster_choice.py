@@ -55,14 +55,14 @@ def test_without_ray_a_sentence_names_the_extra(bench: Workbench, monkeypatch: p
     at = press(frame().run(), "model_change")
     at.segmented_control(key="pick_source").set_value(CLUSTER).run()
     assert not at.exception, at.exception
-    (told,) = [one.value for one in at.caption if "Ray" in one.value]
-    assert "requirements-ray.txt" in bare(told) and "logitbench[cluster]" in bare(told)
+    (caption,) = [one.value for one in at.caption if "Ray" in one.value]
+    assert "requirements-ray.txt" in bare(caption) and "logitbench[cluster]" in bare(caption)
     assert not {"cluster_connect", "pick_load"} & set(keys(at))
 
 
 @has_ray
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("typed", "error"),
     [
         ("nonsense", "must be HOST:PORT"),
         ("127.0.0.1:99999", "must be HOST:PORT"),
@@ -71,11 +71,11 @@ def test_without_ray_a_sentence_names_the_extra(bench: Workbench, monkeypatch: p
         ("x" * 400, "Address: 400 characters; at most 300"),
     ],
 )
-def test_an_address_where_no_cluster_is_says_so(bench: Workbench, picker: AppTest, typed: str, told: str) -> None:
+def test_an_address_where_no_cluster_is_says_so(bench: Workbench, picker: AppTest, typed: str, error: str) -> None:
     picker.text_input(key="cluster_address").set_value(typed)
     press(picker, "cluster_connect")
     at = ended(picker, bench) if bench.clusters.task is not None else picker
-    assert any(told in bare(one.value) for one in at.error), [one.value for one in at.error]
+    assert any(error in bare(one.value) for one in at.error), [one.value for one in at.error]
     assert at.text_input(key="cluster_address").value == typed
     assert "cluster_connect" in keys(at) and "pick_load" not in keys(at)
 

@@ -177,7 +177,7 @@ def test_the_file_opens_offline_in_light_and_dark(run: RunRecord, browser: Brows
         context = browser.new_context(color_scheme=scheme, offline=True)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda told: problems.append(told.text) if told.type == "error" else None)
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
         page.on("request", lambda asked: problems.append(asked.url) if asked.url.startswith("http") else None)
         page.goto(path.as_uri())
         page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 3")

@@ -60,14 +60,14 @@ def test_two_runs_open_with_a_sentence_and_what_to_know(
     assert not [button for button in at.main.button if button.proto.type == "primary"]
 
 
-def test_the_same_configuration_in_both_runs_is_told_and_stands_in_the_table(
+def test_the_same_configuration_in_both_runs_is_named_and_stands_in_the_table(
     manager: ScriptedManager, runs: tuple[RunRecord, RunRecord]
 ) -> None:
     at = opened(*runs)
     expected = compare_runs(runs)
     assert expected.between_runs and plain(expected.between_runs) in said(at)
-    told = at.main.dataframe[0].value[run_entries.SAME]
-    assert [len(one) > 0 for one in told] == [entry.key in expected.run_to_run for entry in expected.entries]
+    marks = at.main.dataframe[0].value[run_entries.SAME]
+    assert [len(one) > 0 for one in marks] == [entry.key in expected.run_to_run for entry in expected.entries]
     alone = opened(runs[0])
     assert run_entries.SAME not in alone.main.dataframe[0].value
     assert "same configuration" not in said(alone)

@@ -330,7 +330,7 @@ def test_name_delete_and_undo(bench: Workbench) -> None:
     assert address(at)["comparison"] == record.id
 
 
-def test_a_deleted_trial_is_told(bench: Workbench) -> None:
+def test_a_deleted_trial_is_reported(bench: Workbench) -> None:
     record = compared(bench, ComparisonPlan(prompt="Once", arms=(COLD, HOT)))
     bench.trials.delete(record.answers[0].trial_id)
     at = page(comparison=record.id)

@@ -101,14 +101,14 @@ def test_a_trial_with_constraints_opens_with_them_and_runs_again(bench: Workbenc
         (GRAMMAR, "<script>alert(1)</script>", "Grammar has a syntax error on line 1, column 1"),
     ],
 )
-def test_a_text_that_is_no_constraint_is_told_under_its_field_and_never_runs(
+def test_a_text_that_is_no_constraint_is_reported_under_its_field_and_never_runs(
     bench: Workbench, kind: str, text: str, reason: str
 ) -> None:
     at = with_text(lab(bench), kind, text)
     before, num_open = address(at), bench.model.loaded()[0].num_open
     label = kind.removesuffix(" (GBNF)")
-    told, short = errors(at)
-    assert plain(reason) in told
+    whole, short = errors(at)
+    assert plain(reason) in whole
     assert short == plain(f"{label} cannot be used as it is: see Constraints under More")
     assert plain(f"Fix {label} to copy this as code.") in said(at)
     press(at, "do_run")
@@ -119,7 +119,7 @@ def test_a_text_that_is_no_constraint_is_told_under_its_field_and_never_runs(
 
 
 @pytest.mark.slow
-def test_what_a_server_does_not_take_is_told_before_the_run(bench: Workbench) -> None:
+def test_what_a_server_does_not_take_is_reported_before_the_run(bench: Workbench) -> None:
     spec = PoolSpec(parallel=1, n_ctx=256, threads=1)
     bench.model_manager.connect(ManagedServer("llama_cpp.server", embedded_model(), spec))
     try:
@@ -128,8 +128,8 @@ def test_what_a_server_does_not_take_is_told_before_the_run(bench: Workbench) ->
         at = lab(bench)
         assert errors(at) == []
         at.number_input(key="lab_mirostat").set_value(2).run()
-        (told,) = errors(at)
-        assert plain("Mirostat = 2: llama_cpp.server does not take it") in told
+        (error,) = errors(at)
+        assert plain("Mirostat = 2: llama_cpp.server does not take it") in error
         before = address(at)
         press(at, "do_run")
         assert address(at) == before and not engine.num_open
@@ -224,9 +224,10 @@ def other(bench: Workbench, tmp_path: Path) -> Iterator[Path]:
 def test_tokens_of_another_vocabulary_are_not_sent(bench: Workbench, trial: Trial, other: Path) -> None:
     at = lab(bench, trial)
     before = address(at)
-    told, short = errors(at)
+    whole, short = errors(at)
     assert (
-        plain("These are tokens of Logitbench Story") in told and plain("Synthetic tiny has another vocabulary") in told
+        plain("These are tokens of Logitbench Story") in whole
+        and plain("Synthetic tiny has another vocabulary") in whole
     )
     assert "see Constraints under More" in short
     press(at, "do_run")
@@ -245,8 +246,8 @@ def test_a_variant_keeps_its_constraints_and_searches_the_vocabulary_of_its_own_
     assert at.selectbox(key=f"{prefix}model").value == str(embedded_model())
     assert errors(at) == []
     at.selectbox(key=f"{prefix}model").set_value("").run()
-    told, short = errors(at)
-    assert plain("These are tokens of Logitbench Story") in told and "see Constraints under More" in short
+    whole, short = errors(at)
+    assert plain("These are tokens of Logitbench Story") in whole and "see Constraints under More" in short
     at.selectbox(key=f"{prefix}model").set_value(str(embedded_model())).run()
     assert errors(at) == []
     press(press(at, "arms_add"), "arms_run")

@@ -107,7 +107,7 @@ def test_what_is_noted_and_what_is_assumed_is_said(manager: ScriptedManager) -> 
     assert not [line for line in lines if line.startswith("**Measured here:**")]
 
 
-def test_layouts_of_the_notes_are_told_in_words(manager: ScriptedManager) -> None:
+def test_layouts_of_the_notes_are_described_in_words(manager: ScriptedManager) -> None:
     at = page()
     shown = table(at).set_index("machine")["configuration"]
     assert shown["c7i.2xlarge"] == "as c7i.4xlarge, 1 process with 8 threads"
@@ -125,8 +125,8 @@ def test_a_deadline_and_a_budget_choose(manager: ScriptedManager) -> None:
     assert plain("With a separate prompt rate: c7i.2xlarge takes at most 16 h 11 min") in captions(at)
     at.number_input(key="cost_deadline_h").set_value(None)
     at.number_input(key="cost_budget_usd").set_value(6.0).run()
-    told = "c7i.2xlarge takes 16 h 12 min and costs $5.78: the fastest for at most $6.00"
-    assert sentence(at).startswith(plain(told))
+    expected = "c7i.2xlarge takes 16 h 12 min and costs $5.78: the fastest for at most $6.00"
+    assert sentence(at).startswith(plain(expected))
     assert address(at) == {"budget_usd": "6.0"}
 
 
@@ -169,8 +169,8 @@ def test_the_page_comes_back_as_it_was_left_and_begins_anew(manager: ScriptedMan
 )
 def test_an_address_that_makes_no_job_is_said_and_can_be_mended(manager: ScriptedManager, name: str, text: str) -> None:
     at = page(**{name: text})
-    told = at.main.error[0].value.replace("\\", "")
-    assert name in told or "the job is empty" in told
+    error = at.main.error[0].value.replace("\\", "")
+    assert name in error or "the job is empty" in error
     at.query_params[name] = "1"
     at.run()
     assert sentence(at) and not at.main.error
@@ -183,8 +183,8 @@ def test_it_opens_on_this_machine_once_it_was_measured(run: RunRecord) -> None:
     at = page()
     assert sentence(at).startswith("This machine takes ") and address(at) == {}
     assert at.selectbox(key="cost_model").value == "story"
-    told = captions(at)
-    assert "Measured with Mine" in told and "**Measured here:**" in told and "**Noted:**" not in told
+    notes = captions(at)
+    assert "Measured with Mine" in notes and "**Measured here:**" in notes and "**Noted:**" not in notes
     shown = table(at)
     assert shown["source of speed"].tolist() == ["measured here"] * len(run.cells)
     assert set(shown["machine"]) == {"this machine"} and shown["generation, 95 %"].notna().all()
@@ -300,7 +300,7 @@ def test_times_of_the_table_are_numbers_that_are_shown_in_the_words_of_the_page(
     assert words["separate prompt rate, from – to"]["c7i.xlarge"].startswith("up to ")
 
 
-def test_a_job_of_ages_is_told_as_well(manager: ScriptedManager) -> None:
+def test_a_job_of_ages_has_a_sentence_as_well(manager: ScriptedManager) -> None:
     at = page(documents=str(10**12), words_per_document="600")
     assert "days" in sentence(at)
     assert table(at)["one rate for all tokens, time"].min() > 86_400 * 100_000
@@ -352,10 +352,10 @@ def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, manage
 
 
 @pytest.mark.parametrize(
-    ("line", "told"), [("c7i.xlarge,-0.2", "line 2"), ("c7i.xlarge,", "missing"), ("c7i.xlarge,1e9", "100")]
+    ("line", "message"), [("c7i.xlarge,-0.2", "line 2"), ("c7i.xlarge,", "missing"), ("c7i.xlarge,1e9", "100")]
 )
 def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(
-    manager: ScriptedManager, line: str, told: str
+    manager: ScriptedManager, line: str, message: str
 ) -> None:
     at = page()
     csv = f"machine,usd_per_h\n{line}\n".encode()
@@ -363,7 +363,7 @@ def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(
     at.button(key="cost_prices_take").click().run()
     (popover,) = [block for block in at.get("popover") if block.proto.popover.label == "Import CSV"]
     (error,) = popover.error
-    assert told in error.value.replace("\\", "")
+    assert message in error.value.replace("\\", "")
     assert sentence(at) == plain(NOTES)
 
 

@@ -72,10 +72,10 @@ def test_times_alone_are_bars_with_the_fastest_on_top() -> None:
     found = figures_of_the_notes(CostJob())
     unpriced = [estimate(CostJob(), one.rate, counted_as="notes") for one in found]
     figure = charts.times(unpriced)
-    drawn, told = figure.data
+    drawn, labels = figure.data
     assert list(drawn.x) == sorted(drawn.x, reverse=True)
     assert figure.layout.title.text == "c7i.4xlarge is the fastest: 11 h 12 min"
-    assert told.text[-1].strip() == "11 h 12 min"
+    assert labels.text[-1].strip() == "11 h 12 min"
     assert charts.times(found).data[1].text[-1].strip() == "11 h 12 min · $8.00"
 
 

@@ -76,7 +76,7 @@ def test_pasted_lines_are_looked_at_and_taken_in(history: History) -> None:
     assert at.text_area(key="history_pasted").value == ""
 
 
-def test_a_file_of_the_inbox_that_was_set_aside_is_told(bench: Workbench, history: History) -> None:
+def test_a_file_of_the_inbox_that_was_set_aside_is_reported(bench: Workbench, history: History) -> None:
     inbox = bench.settings.home / INBOX
     inbox.mkdir(exist_ok=True)
     (inbox / "00000000.trial").write_bytes(b"\x91" * 50_000)

@@ -39,7 +39,7 @@ def opened() -> AppTest:
     return at
 
 
-def told(at: AppTest) -> list[str]:
+def captions(at: AppTest) -> list[str]:
     return [caption.value for caption in at.sidebar.caption]
 
 
@@ -69,10 +69,10 @@ def test_where_nothing_runs_there_is_no_tray(bench: Workbench) -> None:
 def test_a_download_is_on_every_page_and_can_be_stopped(bench: Workbench) -> None:
     task = hanging(bench, "someone/<b>model")
     at = opened()
-    assert "Fetching" in told(at) and "75 s left" in told(at)
+    assert "Fetching" in captions(at) and "75 s left" in captions(at)
     at.button(key="tray_stop_Fetching").click().run()
     assert task.wait(WITHIN_S) and task.state == "stopped"
-    assert "Fetching" not in told(opened())
+    assert "Fetching" not in captions(opened())
 
 
 def test_all_that_runs_is_listed_and_can_be_stopped(

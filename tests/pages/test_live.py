@@ -94,8 +94,8 @@ def test_tokens_arrive_while_they_are_decoded(bench: ScriptedBench, server: Serv
         rest = hear_to_end(socket)
         assert ids_in([first, *rest]) == trial.steps.ids
         assert rest[-1]["end"]["sentence"] == "It stopped."
-        told = [message["status"]["state"] for message in rest if "status" in message]
-        assert told[-1] == "done"
+        states = [message["status"]["state"] for message in rest if "status" in message]
+        assert states[-1] == "done"
 
 
 def test_prompt_goes_before_the_first_step(bench: ScriptedBench, server: Server) -> None:
@@ -199,7 +199,7 @@ def test_an_unknown_trial_ends_with_an_error(server: Server) -> None:
     assert "Unknown trial" in message["end"]["error"]
 
 
-def test_a_fault_of_ours_is_told_and_fails_no_neighbour(bench: ScriptedBench, server: Server) -> None:
+def test_a_fault_of_ours_is_reported_and_fails_no_neighbour(bench: ScriptedBench, server: Server) -> None:
     class Broken(ScriptedTrial):
         def status(self) -> dict[str, Any]:
             raise KeyError("state")

@@ -58,7 +58,7 @@ def test_a_row_has_its_median_and_each_sample_its_kind(run: RunRecord) -> None:
     for row, cell in zip(data["rows"], summary.cells, strict=True):
         median = cell.metrics["tokens_per_s"].value
         assert row["median"] == pytest.approx(median)
-        assert row["told"].startswith(f"{quantity(median, 'tok/s')} · ")
+        assert row["figure"].startswith(f"{quantity(median, 'tok/s')} · ")
     assert (data["baseline"], data["role"]) == (data["rows"][0]["median"], "control")
 
 

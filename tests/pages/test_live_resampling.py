@@ -133,7 +133,7 @@ def test_steps_that_the_candidates_do_not_decide_are_open(socket: ClientConnecti
         ("recorded", {}, 128, "no such token"),
     ],
 )
-def test_what_cannot_be_answered_is_told(
+def test_what_cannot_be_answered_is_reported(
     socket: ClientConnection, job: str, changed: dict[str, Any], shown: int | None, error: str
 ) -> None:
     ask(socket, changed, shown, job)
@@ -219,15 +219,15 @@ def test_more_trials_than_a_page_may_follow_do_not_pile_up(bench: GatedBench, so
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [(WorkerDied("the process was killed"), "the process was killed"), (KeyError("a fault of ours"), "internal error")],
 )
-def test_a_failure_is_told_and_the_next_request_is_answered(
-    bench: GatedBench, socket: ClientConnection, fault: Exception, told: str
+def test_a_failure_is_reported_and_the_next_request_is_answered(
+    bench: GatedBench, socket: ClientConnection, fault: Exception, message: str
 ) -> None:
     bench.fault = fault
     ask(socket, CHANGED)
-    assert told in hear(socket)["resampled"]["error"]
+    assert message in hear(socket)["resampled"]["error"]
     bench.fault = None
     ask(socket, CHANGED)
     assert hear(socket)["resampled"]["other"]

@@ -28,21 +28,21 @@ IN_USE = {
 
 
 @pytest.mark.parametrize("case", IN_USE)
-def test_fewer_threads_than_it_might_have_are_told(case: str) -> None:
-    given, instances, in_use, told = IN_USE[case]
+def test_fewer_threads_than_it_might_have_are_shown(case: str) -> None:
+    given, instances, in_use, expected = IN_USE[case]
     workers = [SimpleNamespace(threads=number) for number in in_use]
     spec = SimpleNamespace(threads=given, instances=instances)
     pool: Any = SimpleNamespace(spec=spec, threads=2, workers=lambda: workers)
-    assert threads_text(pool) == told
+    assert threads_text(pool) == expected
 
 
 @pytest.mark.parametrize(
-    ("phase", "phase_s", "told"),
+    ("phase", "phase_s", "expected"),
     [("idle", 400.0, "idle"), ("decoding", 0.4, "decoding"), ("decoding", 12.3, "decoding for 12.3 s")],
 )
-def test_a_long_step_says_since_when(phase: str, phase_s: float, told: str) -> None:
+def test_a_long_step_says_since_when(phase: str, phase_s: float, expected: str) -> None:
     worker: Any = SimpleNamespace(phase=phase, phase_s=phase_s)
-    assert phase_text(worker) == told
+    assert phase_text(worker) == expected
 
 
 @pytest.mark.slow
@@ -77,8 +77,8 @@ def test_it_opens_on_the_loaded_model_among_all_that_are_here(bench: Workbench, 
     assert len(box.options) == 2
     assert "1 file cannot be used; the Models page shows why." in [caption.value for caption in at.caption]
     assert not at.button(key="pick_load").disabled
-    told = " ".join(one.value for one in [*at.markdown, *at.caption])
-    assert plain(quantity(read_model(path).size, "B")) in told and "MiB" not in told
+    text = " ".join(one.value for one in [*at.markdown, *at.caption])
+    assert plain(quantity(read_model(path).size, "B")) in text and "MiB" not in text
 
 
 def test_transformers_can_run_a_file_and_has_its_own_parameters(bench: Workbench, folder: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_file_in_transformers_is_not_shown_as_its_quantisation(bench: Workbenc
 
 
 @pytest.mark.parametrize(
-    ("label", "value", "told"),
+    ("label", "value", "message"),
     [
         ("Threads", 999, "Threads = 999: must be a whole number from 1 to 512"),
         ("Sequences", 100_000, "Sequences = 100000: must be a whole number from 1 to 256"),
@@ -126,7 +126,7 @@ def test_a_file_in_transformers_is_not_shown_as_its_quantisation(bench: Workbenc
     ],
 )
 def test_a_field_out_of_range_is_named_as_it_stands_there_and_nothing_can_be_loaded(
-    bench: Workbench, label: str, value: int, told: str
+    bench: Workbench, label: str, value: int, message: str
 ) -> None:
     at = frame().run()
     at.button(key="model_change").click().run()
@@ -135,7 +135,7 @@ def test_a_field_out_of_range_is_named_as_it_stands_there_and_nothing_can_be_loa
     field.set_value(value)
     at.button(key="model_change").click().run()
     assert not at.exception, at.exception
-    assert any(plain(told) in one.value for one in at.error)
+    assert any(plain(message) in one.value for one in at.error)
     assert not [button for button in at.button if button.key == "pick_load"]
 
 

@@ -241,7 +241,7 @@ def test_what_is_asked_stands_in_the_address(manager: ScriptedManager, models_fo
 
 
 @pytest.mark.parametrize(
-    ("ask", "told"),
+    ("ask", "beginning"),
     [
         ("mistral 7b q4", "Mistral 7B at Q4_K_M takes "),
         ("13b q5_k_m", "A 13B model at Q5_K_M takes "),
@@ -252,13 +252,13 @@ def test_what_is_asked_stands_in_the_address(manager: ScriptedManager, models_fo
     ],
 )
 def test_a_model_in_words_is_answered(
-    ask: str, told: str, manager: ScriptedManager, models_folder: Path, monkeypatch: pytest.MonkeyPatch
+    ask: str, beginning: str, manager: ScriptedManager, models_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager.machine = Machine()
     monkeypatch.setattr(memory, "available_memory", lambda: 1 << 40)
     at = page(view="fit", ask=ask)
     assert not at.error
-    assert answer(at).startswith(told)
+    assert answer(at).startswith(beginning)
     assert " with 4,096 tokens" in answer(at)
     assert "Estimated from the dimensions" in said(at)
     weights = weights_read(described(ask).model, 1)
@@ -336,9 +336,9 @@ def test_weights_that_the_cache_holds_have_no_limit_by_memory(
     assert "source of speed" not in table(page(), "quantisation")
 
 
-def test_a_measured_speed_is_told_as_measured() -> None:
-    told = fit_view.speed_text(read_model(embedded_model()), Speed(57.3, "measured here"), None)
-    assert told == "57.3 tok/s with one sequence, the best measured here."
+def test_a_measured_speed_is_called_measured() -> None:
+    text = fit_view.speed_text(read_model(embedded_model()), Speed(57.3, "measured here"), None)
+    assert text == "57.3 tok/s with one sequence, the best measured here."
 
 
 @pytest.mark.parametrize("query", [{"sequences": "0"}, {"n_ctx": "many"}, {"type_k": "f8"}, {"shared": "perhaps"}])

@@ -111,8 +111,8 @@ def test_a_sentence_says_which_to_choose(monkeypatch: pytest.MonkeyPatch) -> Non
     assert f"The largest that may reach 10 tok/s: {readable.title} {readable.quantisation}, at most " in said
     assert "tok/s" not in get_view.sentence(catalogue, None)
     monkeypatch.setattr(get_view, "available_memory", lambda: 0)
-    told = get_view.sentence(catalogue, LIMITS)
-    assert told.startswith(f"0 of {number} models fit ") and "largest" not in told
+    none_fit = get_view.sentence(catalogue, LIMITS)
+    assert none_fit.startswith(f"0 of {number} models fit ") and "largest" not in none_fit
 
 
 def test_an_entry_is_fetched_by_one_button(hub: Hub, files: ModelFiles) -> None:
@@ -153,12 +153,12 @@ def test_any_repository_is_listed_before_something_of_it_is_fetched(hub: Hub, fi
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("nobody/nothing", "has no nobody/nothing"), ("a b/c", "is not the name of a repository")]
+    ("name", "message"), [("nobody/nothing", "has no nobody/nothing"), ("a b/c", "is not the name of a repository")]
 )
-def test_a_repository_that_is_not_there_is_said(hub: Hub, name: str, told: str) -> None:
+def test_a_repository_that_is_not_there_is_said(hub: Hub, name: str, message: str) -> None:
     at = page("get", get=name)
     at.button(key="models_get_list").click().run()
-    assert plain(told) in at.main.error[0].value
+    assert plain(message) in at.main.error[0].value
 
 
 def test_no_network_is_said_at_once_and_can_be_tried_again(files: ModelFiles, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,5 +162,5 @@ def test_charts_say_what_was_found() -> None:
     assert [list(bar.y) for bar in shares.data] == [[0, 100, 20, 100], [0, 0, 100, 50]]
     assert shares.layout.title.text == "20.0 % of A was still in memory after B"
     assert "<b>b" not in times.data[0].hovertext[0]
-    untold = order_charts.shares(order(Path("a.gguf"), Path("b.gguf"), math.nan))
-    assert "does not report" in untold.layout.title.text
+    unreported = order_charts.shares(order(Path("a.gguf"), Path("b.gguf"), math.nan))
+    assert "does not report" in unreported.layout.title.text

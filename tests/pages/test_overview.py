@@ -98,10 +98,10 @@ def test_a_new_workbench_has_one_thing_to_do_in_each_part(bench: Workbench) -> N
     assert [value for value in answers(at) if value.endswith(":small[not measured]")] == [
         "**–** :small[not measured]"
     ] * 4
-    told = links(at)
-    assert {"Run a prompt", "Ask how fast this machine is", "Point a program here"} <= set(told)
-    assert told["Search for the best settings"] == ("benchmark", "question=settings")
-    assert told["Does another model fit?"] == ("models", "view=fit")
+    linked = links(at)
+    assert {"Run a prompt", "Ask how fast this machine is", "Point a program here"} <= set(linked)
+    assert linked["Search for the best settings"] == ("benchmark", "question=settings")
+    assert linked["Does another model fit?"] == ("models", "view=fit")
     assert "No trials yet." in said(at) and "No benchmarks yet." in said(at)
     assert not at.main.error
 
@@ -121,9 +121,9 @@ def test_trials_are_listed_with_the_surprise_of_every_token(bench: Workbench) ->
     trial = run(bench)
     at = page()
     assert links(at)["Once upon a time"] == ("", f"trial={trial.id}")
-    ((told, picture),) = PICTURE.findall(bodies(at))
+    ((title, picture),) = PICTURE.findall(bodies(at))
     assert unquote(picture).count("M") == len(trial.steps) == 12
-    assert told.startswith("Surprise of 12 tokens: at most")
+    assert title.startswith("Surprise of 12 tokens: at most")
     assert "12 tokens" in said(at)
 
 
@@ -136,9 +136,9 @@ def test_text_of_people_and_models_stays_text(bench: Workbench) -> None:
 
 def test_runs_are_listed_with_their_answers(runs: list[RunRecord]) -> None:
     at = page()
-    told = links(at)
+    linked = links(at)
     for run in runs:
-        assert told[run.name] == ("benchmark", f"run={run.id}")
+        assert linked[run.name] == ("benchmark", f"run={run.id}")
     assert "No benchmarks yet." not in said(at)
 
 
@@ -151,10 +151,10 @@ def test_calls_of_other_programs_are_summed_up_by_client(bench: Workbench) -> No
     traffic = server_of(bench).traffic
     for client in ("curl/8 **bold**", "curl/8 **bold**", "openai/2"):
         traffic.add(client, "/v1/completions", "story", b"{}").end(Figures(num_generated=7))
-    told = said(page())
-    assert "3 calls" in told
-    assert plain("curl/8 **bold**: 2 calls, 14 tokens") in told
-    assert plain("openai/2: 1 call, 7 tokens") in told
+    text = said(page())
+    assert "3 calls" in text
+    assert plain("curl/8 **bold**: 2 calls, 14 tokens") in text
+    assert plain("openai/2: 1 call, 7 tokens") in text
 
 
 # the card
@@ -162,10 +162,10 @@ def test_calls_of_other_programs_are_summed_up_by_client(bench: Workbench) -> No
 
 def test_a_kept_card_stands_there_with_its_conditions(card: MachineCard) -> None:
     at = page()
-    told = answers(at)
-    assert told[0] == f"**{plain('1,310 tok/s')}** :green[:small[measured]]"
+    card_answers = answers(at)
+    assert card_answers[0] == f"**{plain('1,310 tok/s')}** :green[:small[measured]]"
     for value in ("Compute", "16 or more", "2 × 1 thread", "Story F16"):
-        assert any(f"**{plain(value)}**" in answer for answer in told), value
+        assert any(f"**{plain(value)}**" in answer for answer in card_answers), value
     assert plain(card.conditions) in said(at)
     for condition in ("28 November 2026, 09:05 UTC", "context 256", "llama.cpp 0.3.36 (abc)", "quiet machine"):
         assert condition in card.conditions
@@ -294,7 +294,7 @@ def test_tokens_without_a_figure_are_not_drawn() -> None:
 
 def picture(bits: list[float], num_tokens: int) -> str:
     """The SVG of a sparkline, which is well-formed."""
-    ((_told, address),) = PICTURE.findall(sparkline(bits, num_tokens))
+    ((_title, address),) = PICTURE.findall(sparkline(bits, num_tokens))
     ET.fromstring(unquote(address))
     return unquote(address)
 

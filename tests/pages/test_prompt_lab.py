@@ -220,7 +220,7 @@ def test_the_recorded_sample_leaves_the_seed_empty(bench: Workbench) -> None:
     assert "Press Run to generate yours." in captions(at)
 
 
-def test_a_prompt_that_is_too_long_is_told_in_the_words_of_the_picker(bench: Workbench) -> None:
+def test_a_prompt_that_is_too_long_is_reported_in_the_words_of_the_picker(bench: Workbench) -> None:
     at = short(page())
     at.text_area(key="lab_prompt").set_value("word " * 2000)
     trial = shown(press(at, "do_run"), bench)

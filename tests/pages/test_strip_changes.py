@@ -127,8 +127,8 @@ def test_the_list_has_the_most_changed_first_and_leads_to_its_tokens(page: Page,
     expect(page.locator(".t.answer").nth(index)).to_have_attribute("aria-selected", "true")
     size = change["other_logprob"][index] - change["logprob"][index]
     expect(rows.nth(3)).to_contain_text(f"{'−' if size < 0 else '+'}{abs(size):.2f}")
-    told = rows.nth(3).locator(".best").inner_text().split()
-    assert told == (["old"] if index % 2 else ["old", "→", "great"])
+    best = rows.nth(3).locator(".best").inner_text().split()
+    assert best == (["old"] if index % 2 else ["old", "→", "great"])
 
 
 def test_the_first_flip_is_a_door(page: Page, trial: ScriptedTrial) -> None:

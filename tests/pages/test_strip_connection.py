@@ -11,7 +11,7 @@ from tests.pages.strip_page import copied, finished, show
 FIRST_RETRIES_MS = 2000
 
 
-def test_a_lost_connection_is_told_and_loses_nothing(page: Page, server: Server) -> None:
+def test_a_lost_connection_is_reported_and_loses_nothing(page: Page, server: Server) -> None:
     trial = ScriptedTrial()
     tokens = show(page, server, trial)
     trial.go_on(20)

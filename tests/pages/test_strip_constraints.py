@@ -50,7 +50,7 @@ def words(trial: Trial, step: TokenStep) -> list[str]:
     return found
 
 
-def test_what_is_banned_biased_or_forbidden_is_told_in_words_and_dimmed(
+def test_what_is_banned_biased_or_forbidden_is_described_in_words_and_dimmed(
     page: Page, server: Server, trial: Trial
 ) -> None:
     server.bench.trials["t"] = trial  # type: ignore[assignment]
@@ -64,15 +64,15 @@ def test_what_is_banned_biased_or_forbidden_is_told_in_words_and_dimmed(
         expected = words(trial, step)
         expect(rows).to_have_count(NUM_SHOWN)
         said = rows.evaluate_all("rows => rows.map(row => row.cells[3].textContent)")
-        for told, pattern in zip(said, expected, strict=True):
-            assert re.fullmatch(pattern, told), (index, said, expected)
+        for text, pattern in zip(said, expected, strict=True):
+            assert re.fullmatch(pattern, text), (index, said, expected)
         dimmed = rows.evaluate_all("rows => rows.map(row => getComputedStyle(row.cells[3]).opacity !== '1')")
         assert dimmed == [pattern != NUMBER for pattern in expected]
         seen |= set(expected)
     assert seen >= {"banned", "forbidden by Grammar", "cut by Grammar", NUMBER}
 
 
-def test_a_bias_is_told_at_its_candidate_and_among_the_facts_of_its_token(
+def test_a_bias_is_shown_at_its_candidate_and_among_the_facts_of_its_token(
     page: Page, server: Server, trial: Trial
 ) -> None:
     server.bench.trials["t"] = trial  # type: ignore[assignment]
@@ -86,7 +86,7 @@ def test_a_bias_is_told_at_its_candidate_and_among_the_facts_of_its_token(
     expect(facts.get_by_text("bias")).to_have_count(int(trial.steps.ids[index] == biased))
 
 
-def test_without_constraints_nothing_is_told_of_them(page: Page, server: Server, bench: Workbench) -> None:
+def test_without_constraints_nothing_is_shown_of_them(page: Page, server: Server, bench: Workbench) -> None:
     draft = Draft("Once", (), Sampling(seed=1), Request(max_tokens=3, top_k=10, stages=True))
     server.bench.trials["t"] = ended(bench.trials.submit(draft))  # type: ignore[assignment]
     page.goto(f"http://{server.host}/?trial=t")

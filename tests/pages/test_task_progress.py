@@ -10,11 +10,13 @@ from tests.scripted_task import ScriptedTask
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("left_s", "told"), [(75.0, "75 s left"), (0.4, "1 s left"), (None, task_progress.UNKNOWN)])
-def test_a_line_has_the_subject_the_step_and_the_time_left(left_s: float | None, told: str) -> None:
+@pytest.mark.parametrize(
+    ("left_s", "expected"), [(75.0, "75 s left"), (0.4, "1 s left"), (None, task_progress.UNKNOWN)]
+)
+def test_a_line_has_the_subject_the_step_and_the_time_left(left_s: float | None, expected: str) -> None:
     task = ScriptedTask("Fetching", 0.25, "1 of 4 files", left_s)
-    assert task_progress.line(task, "A model") == f"A model · 1 of 4 files · {told}"
-    assert task_progress.line(task) == f"1 of 4 files · {told}"
+    assert task_progress.line(task, "A model") == f"A model · 1 of 4 files · {expected}"
+    assert task_progress.line(task) == f"1 of 4 files · {expected}"
 
 
 def test_a_line_says_what_a_task_waits_for_and_that_it_stops() -> None:

@@ -52,16 +52,16 @@ def test_thousands_are_separated_as_on_every_page(page: Page, server: Server) ->
     expect(page.locator(".figures")).to_contain_text("1,159 cached")
 
 
-@pytest.mark.parametrize(("threads", "told"), [(1, "1 thread"), (2, "2 threads"), (None, "")])
-def test_the_threads_that_computed_it_are_told_where_they_are_known(
-    page: Page, server: Server, threads: int | None, told: str
+@pytest.mark.parametrize(("threads", "expected"), [(1, "1 thread"), (2, "2 threads"), (None, "")])
+def test_the_threads_that_computed_it_are_shown_where_they_are_known(
+    page: Page, server: Server, threads: int | None, expected: str
 ) -> None:
     trial = ScriptedTrial("", STORY)
     trial.finish("Stopped.", timings={"ttft_s": 0.1, "num_generated": 3, "threads": threads})
     show(page, server, trial)
     expect(page.locator(".ending")).to_have_text("Stopped.")
     figures = page.locator(".figures").inner_text()
-    assert "thread" not in figures if threads is None else told in figures
+    assert "thread" not in figures if threads is None else expected in figures
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -117,7 +117,7 @@ def test_hover_shows_candidates_and_stays_in_the_browser(page: Page, server: Ser
     assert page.evaluate("window.ended") == []
 
 
-def test_a_pinned_token_is_told_in_a_sentence_and_k_is_chosen(page: Page, server: Server) -> None:
+def test_a_pinned_token_is_described_in_a_sentence_and_k_is_chosen(page: Page, server: Server) -> None:
     trial = finished()
     tokens = show(page, server, trial)
     inspector = page.locator(".inspector")
@@ -136,7 +136,7 @@ def test_a_pinned_token_is_told_in_a_sentence_and_k_is_chosen(page: Page, server
     expect(inspector.locator("h3")).to_have_text(f"Token 5 of {len(trial.steps)}")
 
 
-def test_a_draw_is_told_only_where_there_was_something_to_draw(page: Page, server: Server) -> None:
+def test_a_draw_is_shown_only_where_there_was_something_to_draw(page: Page, server: Server) -> None:
     trial = finished()
     trial.steps.records["num_kept"][4:6] = 3, 1
     tokens, inspector = show(page, server, trial), page.locator(".inspector")
@@ -298,7 +298,7 @@ def test_what_is_left_over_is_called_cut_only_where_it_was_cut(page: Page, serve
         tokens.nth(index).click()
 
 
-def test_waiting_is_told_in_words(page: Page, server: Server) -> None:
+def test_waiting_is_described_in_words(page: Page, server: Server) -> None:
     trial = ScriptedTrial()
     trial.state = {"state": "queued", "queue_position": 2}
     show(page, server, trial)

@@ -97,7 +97,7 @@ def test_calls_are_rows_and_one_opens_with_its_request(api: ApiServer) -> None:
     api.start(0)
     ask(api, b'{"prompt": "Once upon", "max_tokens": 5, "seed": 1, "best_of": 2}')
     ask(api, b'{"prompt": "The king", "max_tokens": 7}', "lm-eval/0.4")
-    rows = told(api, Wanted())
+    rows = first_rows(api, Wanted())
     assert [row["cells"][1] for row in rows] == ["lm-eval/0.4", "curl/8"]
     assert [row["state"] for row in rows] == ["done", "done"]
     assert [row["cells"][5] for row in rows] == [str(row.figures.num_generated) for row in api.traffic.rows()]
@@ -138,7 +138,7 @@ def test_a_call_that_was_refused_says_why_and_not_that_it_was_slow(api: ApiServe
     assert not at.main.error  # the strip shows it
 
 
-def test_a_call_is_told_by_what_it_has() -> None:
+def test_a_call_is_described_by_what_it_has() -> None:
     row = CallRow(
         1, datetime.now(UTC), "curl/8", "/v1/embeddings", "m", "done", Figures(num_prompt=1), 0.5, (), "", "", 2
     )
@@ -218,10 +218,10 @@ def test_fields_ask_for_the_sampling_that_they_came_from(fields: dict[str, Any])
 def test_the_filter_is_the_address(api: ApiServer) -> None:
     api.traffic.add("one", "/v1/completions", "m", b'{"prompt": "wolf"}').fail(ApiError(400, "no"))
     api.traffic.add("two", "/v1/chat/completions", "m", b"{}")
-    assert [row["number"] for row in told(api, Wanted(state="failed"))] == [1]
-    assert [row["number"] for row in told(api, Wanted(state="running"))] == [2]
-    assert [row["number"] for row in told(api, Wanted(client="two", endpoint="/v1/chat/completions"))] == [2]
-    assert [row["number"] for row in told(api, Wanted(text="WOLF"))] == [1]
+    assert [row["number"] for row in first_rows(api, Wanted(state="failed"))] == [1]
+    assert [row["number"] for row in first_rows(api, Wanted(state="running"))] == [2]
+    assert [row["number"] for row in first_rows(api, Wanted(client="two", endpoint="/v1/chat/completions"))] == [2]
+    assert [row["number"] for row in first_rows(api, Wanted(text="WOLF"))] == [1]
     at = page(state="failed", client="two", text="wolf")
     assert at.text_input(key="traffic_filter_text").value == "wolf"
     assert at.selectbox(key="traffic_filter_client").value == "two"
@@ -248,7 +248,7 @@ def test_the_feed_tells_what_is_new_changed_and_gone(api: ApiServer) -> None:
 def test_only_the_latest_rows_are_sent(api: ApiServer) -> None:
     for number in range(SHOWN_ROWS + 20):
         api.traffic.add(f"client {number}", "/v1/completions", "m", b"{}").fail(ApiError(400, "no"))
-    rows = told(api, Wanted())
+    rows = first_rows(api, Wanted())
     assert [row["number"] for row in rows] == list(range(SHOWN_ROWS + 20, 20, -1))
 
 
@@ -256,7 +256,7 @@ def test_what_clients_send_stays_text(api: ApiServer) -> None:
     call = api.traffic.add(HOSTILE, "/v1/completions", HOSTILE, HOSTILE.encode())
     call.fail(ApiError(400, HOSTILE))
     at = page(call="1")
-    assert "<script>" in told(api, Wanted())[0]["cells"][1]
+    assert "<script>" in first_rows(api, Wanted())[0]["cells"][1]
     assert not any("<script>" in element.value and element.allow_html for element in at.main.markdown)
     assert visible(HOSTILE) in [element.value for element in at.main.code]
 
@@ -307,7 +307,7 @@ def other_port(at: Any) -> int:
     return port
 
 
-def told(api: ApiServer, wanted: Wanted) -> list[dict[str, Any]]:
+def first_rows(api: ApiServer, wanted: Wanted) -> list[dict[str, Any]]:
     """The rows that a page with this filter has at first."""
     message = CallFeed(api.traffic, wanted).message()
     assert message is not None and message["all"]

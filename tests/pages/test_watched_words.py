@@ -48,8 +48,8 @@ def rows(page: Page) -> Locator:
 
 
 def asked_of_python(page: Page) -> list[list[str]]:
-    told: list[list[Any]] = page.evaluate("window.ended")
-    return [value for name, value in told if name == "watched"]
+    triggers: list[list[Any]] = page.evaluate("window.ended")
+    return [value for name, value in triggers if name == "watched"]
 
 
 def percent(logprob: float) -> str:
@@ -73,8 +73,8 @@ def test_each_word_has_a_line_and_says_where_it_is_most_likely(page: Page, serve
         best = int(np.nanargmax(figures.logprob))
         index = best - len(trial.prompt_steps)
         where = f"token {index + 1}" if index >= 0 else f"prompt token {best + 1}"
-        expect(rows(page).nth(row).locator(".told")).to_contain_text(f"“{typed}” is most likely at {where}: ")
-        expect(rows(page).nth(row).locator(".told")).to_contain_text(f"rank {figures.rank[best]}")
+        expect(rows(page).nth(row).locator(".word-summary")).to_contain_text(f"“{typed}” is most likely at {where}: ")
+        expect(rows(page).nth(row).locator(".word-summary")).to_contain_text(f"rank {figures.rank[best]}")
         path = rows(page).nth(row).locator(".line-path").get_attribute("d")
         assert path is not None and path.startswith("M1 ")  # nothing is known of the first position
         assert path.count("L") == len(figures.logprob) - 2
@@ -90,8 +90,8 @@ def test_a_pointed_or_pinned_token_moves_the_cursor_and_the_figures(page: Page, 
     for index in (7, 30):
         page.locator(".t.answer").nth(index).hover()
         expect(page.locator(".words .position")).to_have_text(f"at token {index + 1}")
-        told = f"{percent(figures.logprob[first + index])}\u202f% · rank {figures.rank[first + index]}"
-        expect(value).to_have_text(told)
+        expected = f"{percent(figures.logprob[first + index])}\u202f% · rank {figures.rank[first + index]}"
+        expect(value).to_have_text(expected)
     page.locator(".t.answer").nth(12).click()
     page.mouse.move(0, 0)
     expect(page.locator(".words .position")).to_have_text("at token 13")
@@ -125,14 +125,16 @@ def test_two_words_give_their_log_odds(page: Page, server: Server) -> None:
     expected = odds[len(trial.prompt_steps) + index]
     expect(page.locator(".odds .value")).to_have_text(f"{'+' if expected >= 0 else '−'}{abs(expected):.2f}")
     leads = max((odds[1:] > 0).sum(), (odds[1:] < 0).sum())
-    expect(page.locator(".odds .told")).to_contain_text(f"is the likelier at {leads} of {len(odds) - 1} positions")
+    expect(page.locator(".odds .word-summary")).to_contain_text(
+        f"is the likelier at {leads} of {len(odds) - 1} positions"
+    )
     page.get_by_role("button", name="Stop watching  king").click()
     expect(rows(page)).to_have_count(1)
     expect(page.locator(".odds")).to_be_hidden()
     assert asked_of_python(page) == [[" cat"]]
 
 
-def test_words_are_typed_removed_and_told_to_the_page(page: Page, server: Server) -> None:
+def test_words_are_typed_removed_and_reported_to_the_page(page: Page, server: Server) -> None:
     show(page, server)
     field = page.get_by_role("textbox", name="Watch a word")
     for typed in ("cat", " king", "cat"):
@@ -147,7 +149,7 @@ def test_words_are_typed_removed_and_told_to_the_page(page: Page, server: Server
     page.evaluate("window.update({ words: ['cat', ' king'] })")
     page.evaluate("window.update({ words: [' mill'] })")
     expect(rows(page)).to_have_count(1)
-    expect(rows(page).first.locator(".told")).to_contain_text("“ mill” is most likely")
+    expect(rows(page).first.locator(".word-summary")).to_contain_text("“ mill” is most likely")
 
 
 def test_variants_are_shown_and_can_be_left_out_or_added(page: Page, server: Server) -> None:
@@ -166,14 +168,14 @@ def test_a_phrase_says_what_it_costs_and_is_computed_when_asked(page: Page, serv
     trial = show(page, server, " old king", " cat")
     row = rows(page).first
     passes = len(trial.prompt_steps) + len(trial.steps)
-    expect(row.locator(".told")).to_contain_text(f"{passes} forward passes, up to about ")
+    expect(row.locator(".word-summary")).to_contain_text(f"{passes} forward passes, up to about ")
     expect(rows(page).nth(1).locator(".line-path")).to_have_attribute("d", DRAWN)
     row.get_by_role("button", name="Compute  old king").click()
     expect(page.locator(".words-progress")).to_contain_text("the first of 4 positions, 90\u202fs left")
-    expect(row.locator(".told")).to_have_text("Computing…")
+    expect(row.locator(".word-summary")).to_have_text("Computing…")
     assert server.bench.words.asked[-1] == ([" old king", " cat"], [" old king"])
     server.bench.words.go_on.set()
-    expect(row.locator(".told")).to_contain_text("“ old king” is most likely")
+    expect(row.locator(".word-summary")).to_contain_text("“ old king” is most likely")
     expect(page.locator(".words-progress")).to_be_hidden()
 
 
@@ -188,7 +190,7 @@ def test_a_stop_ends_the_computation_and_offers_it_again(page: Page, server: Ser
     expect(page.locator(".words-progress")).to_be_hidden()
     server.bench.words.go_on.set()
     page.get_by_role("button", name="Compute  old king").click()
-    expect(rows(page).first.locator(".told")).to_contain_text("is most likely")
+    expect(rows(page).first.locator(".word-summary")).to_contain_text("is most likely")
 
 
 def test_hostile_words_are_text_and_wrong_ones_say_why(page: Page, server: Server) -> None:
@@ -221,10 +223,10 @@ def test_the_words_of_a_running_trial_come_when_it_has_ended(page: Page, server:
     trial = ScriptedTrial()
     trial.go_on(3)
     show(page, server, " cat", trial=trial)
-    expect(rows(page).first.locator(".told")).to_be_empty()
+    expect(rows(page).first.locator(".word-summary")).to_be_empty()
     trial.go_on()
     trial.finish()
-    expect(rows(page).first.locator(".told")).to_contain_text("“ cat” is most likely")
+    expect(rows(page).first.locator(".word-summary")).to_contain_text("“ cat” is most likely")
     assert len(server.bench.words.asked) == 1
 
 
@@ -238,14 +240,14 @@ def test_words_that_come_with_the_tokens_are_drawn_while_a_trial_runs(page: Page
     columns.logprob[:, 0], columns.rank[:, 0] = np.log(np.linspace(0.1, 0.9, 12)), 3
     show(page, server, " cat", "old king", trial=trial)
     row = rows(page).first
-    expect(row.locator(".told")).to_have_text("“ cat” is most likely at token 12: 90\u202f%, rank 3")
+    expect(row.locator(".word-summary")).to_have_text("“ cat” is most likely at token 12: 90\u202f%, rank 3")
     path = row.locator(".line-path")
     expect(path).to_have_attribute("d", re.compile(f"^M{len(trial.prompt_steps)} "))
-    expect(rows(page).nth(1).locator(".told")).to_be_empty()
+    expect(rows(page).nth(1).locator(".word-summary")).to_be_empty()
     trial.go_on(1)
     trial.finish()
     expect(path).to_have_attribute("d", DRAWN)
-    expect(row.locator(".told")).not_to_have_text("“ cat” is most likely at token 12: 90\u202f%, rank 3")
+    expect(row.locator(".word-summary")).not_to_have_text("“ cat” is most likely at token 12: 90\u202f%, rank 3")
 
 
 def test_a_candidate_can_be_watched(page: Page, server: Server) -> None:
@@ -290,12 +292,12 @@ def test_the_scale_is_chosen_and_stays(page: Page, server: Server) -> None:
 
 def test_what_is_refused_altogether_is_said_in_the_panel(page: Page, server: Server) -> None:
     show(page, server, " cat")
-    expect(rows(page).first.locator(".told")).to_contain_text("is most likely")
+    expect(rows(page).first.locator(".word-summary")).to_contain_text("is most likely")
     page.get_by_role("textbox", name="Watch a word").fill("refuse this")
     page.get_by_role("textbox", name="Watch a word").press("Enter")
     expect(page.locator(".words-notice")).to_have_text("This trial was run with another model.")
     expect(page.locator(".words-progress")).to_be_hidden()
-    expect(rows(page).first.locator(".told")).to_contain_text("is most likely")
+    expect(rows(page).first.locator(".word-summary")).to_contain_text("is most likely")
 
 
 # the socket

@@ -81,8 +81,8 @@ def test_a_moved_slider_says_what_would_differ_first_and_marks_all_that_would(
     first, *rest = differing(trial, result)
     text = trial.steps.vocabulary.text
     would, was = text(result.ids[first]), text(trial.steps.ids[first])
-    told = f"At min-p 0.3 the {first + 1}th token would be {would} instead of {was}."
-    expect(panel.get_by_role("status")).to_have_text(told)
+    expected_text = f"At min-p 0.3 the {first + 1}th token would be {would} instead of {was}."
+    expect(panel.get_by_role("status")).to_have_text(expected_text)
     expect(panel).to_contain_text(f"{len(rest) + 1} of 128 tokens would differ")
     assert marked(page) == [first, *rest]
     assert marked(page, "first-other") == [first]
@@ -179,7 +179,7 @@ def test_run_on_from_here_asks_for_a_trial_from_the_first_token_that_differs(
 
 
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
-def test_a_number_that_cannot_be_used_is_told_and_not_sent(
+def test_a_number_that_cannot_be_used_is_reported_and_not_sent(
     page: Page, server: Server, trial: StoredTrial, text: str
 ) -> None:
     panel = opened(page, server)
@@ -291,7 +291,7 @@ def test_an_address_that_means_nothing_opens_the_parameters_of_the_run(
     expect(field(panel, "Temperature")).to_have_value("0.8")
 
 
-def test_a_value_out_of_range_in_the_address_is_told(page: Page, server: Server, trial: StoredTrial) -> None:
+def test_a_value_out_of_range_in_the_address_is_reported(page: Page, server: Server, trial: StoredTrial) -> None:
     show(page, server, what_if="temperature:500")
     panel = page.get_by_role("region", name="What if")
     expect(panel.get_by_role("status")).to_have_text("Temperature takes a number from 0 to 100.")

@@ -5,7 +5,7 @@ import streamlit as st
 from engine.bench.planning.plan import Question
 from pages.parts.images import data_address
 
-TOLD: dict[Question, str] = {
+CAPTIONS: dict[Question, str] = {
     "speed": "After the run: the best configuration beside the control, and speed by the number of sequences.",
     "settings": "After the run: the best settings beside llama.cpp's default, and all others in their order.",
     "python": "After the run: where the time of a token goes in each engine.",
@@ -32,7 +32,7 @@ def show(question: Question) -> None:
     """Draw the sketch with what it will be."""
     st.html(
         f'{STYLE}<figure class="run-sketch"><img alt="Sketch of a chart" src="{data_address(picture(question))}">'
-        f"<figcaption>{TOLD[question]}</figcaption></figure>"
+        f"<figcaption>{CAPTIONS[question]}</figcaption></figure>"
     )
 
 

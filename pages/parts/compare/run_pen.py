@@ -11,7 +11,7 @@ from engine.units import Scale, between, quantity, scale_of
 from pages.parts.benchmark import verdict_columns
 from pages.parts.benchmark.chart_pen import Pen
 
-UNTOLD = "not recorded"
+NOT_RECORDED = "not recorded"
 
 
 def having(comparison: Comparison, *metrics: str) -> list[Entry]:
@@ -30,7 +30,7 @@ def is_number(value: Any) -> bool:
 
 def setting_of(entry: Entry, name: str) -> Any:
     """Return the value of a setting, or a placeholder text if the entry lacks it."""
-    return entry.settings.get(name, UNTOLD)
+    return entry.settings.get(name, NOT_RECORDED)
 
 
 def values_of(entries: Sequence[Entry], name: str) -> list[Any]:

@@ -65,7 +65,7 @@ def notice_of_import(bench: Workbench) -> None:
         _progress(bench.importing)
     for name, reason in list(bench.kept.refusals().items())[:MOST_REFUSALS]:
         st.caption(plain(f"{name} in the inbox could not be read and was moved to {INBOX}/{REFUSED}: {reason}"))
-    sentence = st.session_state.get(view.TOLD)
+    sentence = st.session_state.get(view.NOTICE)
     if sentence:
         st.caption(plain(sentence))
 
@@ -83,14 +83,14 @@ def _ended(importing: ImportManager, *, is_waited_for: bool) -> None:
     if task is None:
         return
     if task.state == "stopped":
-        st.session_state[view.TOLD] = f"{task.error} Nothing was imported."
+        st.session_state[view.NOTICE] = f"{task.error} Nothing was imported."
     elif task.state == "failed":
         st.session_state[view.ERROR] = task.error
     else:
         taken = task.result()
         if is_waited_for and (taken.run_ids or taken.trial_ids):
             view.show("runs" if taken.run_ids else "trials")
-        st.session_state[view.TOLD] = taken.sentence
+        st.session_state[view.NOTICE] = taken.sentence
         st.session_state[FILE], st.session_state[PASTED] = st.session_state.get(FILE, 0) + 1, ""
 
 

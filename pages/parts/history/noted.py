@@ -61,5 +61,5 @@ def _save(history: History, timings: tuple[NotedTiming, ...]) -> None:
     machine = st.session_state[MACHINE].strip()
     is_new = history.runs.keep(noted_run(timings, machine=machine, model=st.session_state[MODEL].strip()))
     what = f"{counted(len(timings), 'timing')} of {machine}"
-    st.session_state[view.TOLD] = f"{what}: saved as noted by hand." if is_new else f"{what}: already saved."
+    st.session_state[view.NOTICE] = f"{what}: saved as noted by hand." if is_new else f"{what}: already saved."
     st.session_state[LINES] = ""

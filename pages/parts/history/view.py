@@ -11,7 +11,7 @@ from pages.parts import address
 from pages.parts.notice import attempt
 
 CONTROL, ROWS, KEPT = "history_view", "history_rows", "history_kept"
-ERROR, TOLD, DELETED = "history_error", "history_told", "history_deleted"
+ERROR, NOTICE, DELETED = "history_error", "history_notice", "history_deleted"
 VIEWS = {"runs": "Runs", "trials": "Trials", "reports": "Reports", "reference": "Reference", "sql": "SQL"}
 FILTERS = tuple(Filter.__dataclass_fields__)
 
@@ -108,7 +108,7 @@ def _choose() -> None:
 
 def _forget() -> None:
     """Clear the messages of the last action."""
-    st.session_state[ERROR] = st.session_state[TOLD] = None
+    st.session_state[ERROR] = st.session_state[NOTICE] = None
 
 
 def _go(parts: dict[str, str]) -> None:

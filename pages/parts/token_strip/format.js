@@ -40,7 +40,7 @@ function likelihood(logprob, unit) {
   return Math.max(0, -logprob / (unit === "bits" ? Math.LN2 : 1)).toFixed(2);
 }
 
-/** Entropy, where it was recorded; where the unit is p it is told in bits, as a probability cannot tell it. */
+/** Entropy, where it was recorded; where the unit is p it is given in bits, as a probability cannot show it. */
 function entropyText(nats, unit) {
   if (nats === null) return "not recorded";
   return unit === "nats" ? `${nats.toFixed(2)} nats` : `${(nats / Math.LN2).toFixed(2)} bits`;

@@ -1,6 +1,6 @@
 // The token under the pointer: shown in the inspector where that stands beside the text, else in the tooltip.
 
-/** Told by a strip's root, and seen at the window, when another token is under the pointer; null for none. */
+/** Sent by a strip's root, and seen at the window, when another token is under the pointer; null for none. */
 const HOVERED = "logitbench.strip.hovered";
 
 class Hover {

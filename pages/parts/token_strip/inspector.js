@@ -20,7 +20,7 @@ function candidateRows(step, k) {
   return { rows, rest: { mass: left((row) => Math.exp(row.logprob)), p: isAllCut ? 0 : left((row) => row.p ?? 0), isAllCut } };
 }
 
-/** What is left over is a difference; below its own rounding it is told as nearly nothing. */
+/** What is left over is a difference; below its own rounding it is called nearly nothing. */
 function restText(p, unit) {
   return p < 5e-6 ? "≈ 0" : likelihood(Math.log(p), unit);
 }
@@ -103,7 +103,7 @@ function entropyFact(trial, step, unit) {
   const name = "entropy";
   if (step.entropy !== null) return [name, entropyText(step.entropy, unit), "of the model's distribution over the whole vocabulary"];
   const shares = trial.isOfServer ? (step.top_logprob ?? []).filter((_, i) => step.top_id[i] >= 0).map(Math.exp) : [];
-  if (!shares.length) return [name, trial.untold, "of the model's distribution over the whole vocabulary"];
+  if (!shares.length) return [name, trial.missing, "of the model's distribution over the whole vocabulary"];
   const rest = Math.max(0, 1 - shares.reduce((sum, share) => sum + share, 0));
   const least = [...shares, rest].reduce((sum, share) => sum - (share > 0 ? share * Math.log(share) : 0), 0);
   return [name, `≥ ${entropyText(least, unit)}`, "lower bound, from the candidates that the server returned; the whole distribution is not known"];
@@ -114,10 +114,10 @@ function factsOf(trial, step, unit, isPrompt) {
   const word = trial.word(step.id);
   const bytes = (word.hex.match(/../g) ?? []).join(" ");
   const hasId = !trial.isOfServer || trial.status.has_ids;
-  const facts = [["id", hasId ? whole(step.id) : trial.untold, "number of the token in the vocabulary"]];
+  const facts = [["id", hasId ? whole(step.id) : trial.missing, "number of the token in the vocabulary"]];
   facts.push(["bytes", bytes || "none", "bytes that the token adds to the text, in hexadecimal"]);
   if (step.rank !== null && step.logprob !== null) {
-    facts.push(["rank", step.rank ? whole(step.rank) : trial.untold, "1 is the most probable; ties share the better rank"]);
+    facts.push(["rank", step.rank ? whole(step.rank) : trial.missing, "1 is the most probable; ties share the better rank"]);
     facts.push(entropyFact(trial, step, unit));
   }
   if (isPrompt) return facts;

@@ -40,7 +40,7 @@ function linePath(heights) {
 
 /** One chart: its line, the ends of its scale, and a mark at the cursor. */
 class Line {
-  /** onPoint is told the position under the pointer, null for none, and onChoose the one that was clicked. */
+  /** onPoint gets the position under the pointer, null for none, and onChoose the one that was clicked. */
   constructor({ onPoint, onChoose }) {
     this.root = element("div", "line");
     this.plot = element("div", "plot");
@@ -64,8 +64,8 @@ class Line {
     this.plot.addEventListener("click", (event) => onChoose(this.placeAt(event)));
   }
 
-  /** Draw values, null where there is none, on a scale; `numPrompt`: where the generated tokens begin. */
-  draw(values, scale, numPrompt, told) {
+  /** Draw values, null where there is none, on a scale; `numPrompt`: where the generated tokens begin; `label`: for screen readers. */
+  draw(values, scale, numPrompt, label) {
     this.values = values;
     this.heights = values.map((value) => (value === null ? null : scale.height(value)));
     this.last = Math.max(1, values.length - 1);
@@ -75,7 +75,7 @@ class Line {
     this.zero.setAttribute("d", scale.zero ? `M0 ${LINE_HEIGHT * scale.zero}H${this.last}` : "");
     this.top.textContent = scale.top;
     this.bottom.textContent = scale.bottom;
-    this.plot.setAttribute("aria-label", told);
+    this.plot.setAttribute("aria-label", label);
     this.drawDots();
   }
 

@@ -3,7 +3,7 @@
 const PINNED = "logitbench.strip.pinned";
 
 class Pin {
-  /** onMove is told the place of the pinned token, null for none, and whether it was only suggested. */
+  /** onMove gets the place of the pinned token, null for none, and whether it was only suggested. */
   constructor(tokens, onMove) {
     this.tokens = tokens;
     this.onMove = onMove;

@@ -71,7 +71,7 @@ class Slider {
   }
 
   /** The parameter with a value, as part of a sentence. */
-  told(value) {
+  phrase(value) {
     return `${this.label.toLowerCase()} ${value === this.off ? "off" : value}`;
   }
 }

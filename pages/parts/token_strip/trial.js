@@ -79,12 +79,12 @@ class Trial {
 
   /** Whether an external engine answered, which does not report all figures. */
   get isOfServer() {
-    return this.status.untold !== undefined;
+    return this.status.missing !== undefined;
   }
 
   /** What stands in the place of a figure that is not there. */
-  get untold() {
-    return this.status.untold ?? "not recorded";
+  get missing() {
+    return this.status.missing ?? "not recorded";
   }
 
   /** Prompt tokens come first, generated ones behind them: [columns, index in them]. */

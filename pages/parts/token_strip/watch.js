@@ -51,11 +51,11 @@ class WatchPanel {
   makeOdds() {
     const root = element("div", "word odds");
     const head = element("div", "word-head");
-    const [told, value] = [element("span", "told"), element("span", "value")];
-    head.append(element("span", "odds-title", "Log-odds, nats"), told, value);
+    const [summary, value] = [element("span", "word-summary"), element("span", "value")];
+    head.append(element("span", "odds-title", "Log-odds, nats"), summary, value);
     const line = new Line({ onPoint: (place) => this.pointAt(place), onChoose: (place) => this.goTo(place) });
     root.append(head, line.root);
-    return { root, told, value, line, values: null };
+    return { root, summary, value, line, values: null };
   }
 
   // What is watched.
@@ -274,9 +274,9 @@ class WatchPanel {
     if (!isPair) return;
     const [one, other] = drawn.map(({ line }) => line.logprob);
     odds.values = one.map((value, place) => (value === null || other[place] === null ? null : value - other[place]));
-    const told = oddsText(this.strip.trial, odds.values, drawn.map(({ name }) => name));
-    odds.told.textContent = told;
-    odds.line.draw(odds.values, oddsScale(odds.values), this.strip.trial.prompt.length, told);
+    const text = oddsText(this.strip.trial, odds.values, drawn.map(({ name }) => name));
+    odds.summary.textContent = text;
+    odds.line.draw(odds.values, oddsScale(odds.values), this.strip.trial.prompt.length, text);
   }
 
   showProgress() {
@@ -305,7 +305,7 @@ class WatchPanel {
     this.frame ??= requestAnimationFrame(() => this.drawCursor());
   }
 
-  /** A token was pinned, or none: told to screen readers too. */
+  /** A token was pinned, or none: announced by screen readers too. */
   pinned(place) {
     this.isSpoken = true;
     this.point(place);

@@ -221,8 +221,8 @@ class WhatIf {
   /** The parameters of the answer that is shown: the sliders may be further on. */
   described() {
     const changed = this.answer?.changed ?? {};
-    const told = this.sliders.filter(({ name }) => name in changed).map((slider) => slider.told(changed[slider.name]));
-    return told.length > MOST_NAMED ? "these values" : told.join(" and ") || "the parameters of this run";
+    const phrases = this.sliders.filter(({ name }) => name in changed).map((slider) => slider.phrase(changed[slider.name]));
+    return phrases.length > MOST_NAMED ? "these values" : phrases.join(" and ") || "the parameters of this run";
   }
 
   /** What would happen first. */

@@ -65,10 +65,10 @@ class WordRow {
     this.root = element("div", "word");
     this.head = element("div", "word-head");
     this.variants = element("span", "variants");
-    this.told = element("span", "told");
+    this.summary = element("span", "word-summary");
     this.value = element("span", "value");
     this.actions = element("span", "word-actions");
-    this.head.append(this.variants, this.told, this.value, this.actions);
+    this.head.append(this.variants, this.summary, this.value, this.actions);
     this.line = new Line({ onPoint: (place) => panel.pointAt(place), onChoose: (place) => panel.goTo(place) });
     this.root.append(this.head, this.line.root);
   }
@@ -119,9 +119,9 @@ class WordRow {
     this.line.root.hidden = !line.logprob;
     const known = line.error || (line.logprob ? likeliestText(trial, line, name) : isComputing ? "Computing…" : "");
     const isOffered = !known && Boolean(line.watched && trial.end);
-    if (!this.isNew("told", [known, isOffered, line.error, trial.length])) return;
-    this.told.setAttribute("role", line.error ? "alert" : "note");
-    this.told.replaceChildren(...(isOffered ? this.offer(line, trial) : [known]));
+    if (!this.isNew("summary", [known, isOffered, line.error, trial.length])) return;
+    this.summary.setAttribute("role", line.error ? "alert" : "note");
+    this.summary.replaceChildren(...(isOffered ? this.offer(line, trial) : [known]));
   }
 
   /** What computing the word costs, and the button that starts it. */
@@ -138,8 +138,8 @@ class WordRow {
     return [button, cost];
   }
 
-  draw(line, scale, trial, told) {
-    this.line.draw(line.logprob, scale, trial.prompt.length, told);
+  draw(line, scale, trial, label) {
+    this.line.draw(line.logprob, scale, trial.prompt.length, label);
   }
 
   point(line, place) {

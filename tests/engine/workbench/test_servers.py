@@ -65,12 +65,12 @@ def test_a_trial_is_stored_with_the_engine_that_answered(bench: Workbench, serve
     assert found.engine == EngineIdentity("served", server.url, "logitbench", "model")
     assert found.completion.steps == trial.completion.steps
     assert found.completion.text == trial.completion.text
-    assert (found.request.top_k, found.request.stages) == (10, False)  # stages are not told
+    assert (found.request.top_k, found.request.stages) == (10, False)  # stages are not reported
     assert set(found.versions) == {"logitbench", "numpy"}  # llama.cpp ran elsewhere
     assert all(step.entropy is None and step.p_final is None for step in found.completion.steps)
-    assert trial.status()["untold"] == NOT_REPORTED
-    told = bench.history.console.run("SELECT engine ->> 'name' AS name, logprobs_of FROM trials").table.to_pylist()
-    assert {"name": "served", "logprobs_of": "model"} in told
+    assert trial.status()["missing"] == NOT_REPORTED
+    rows = bench.history.console.run("SELECT engine ->> 'name' AS name, logprobs_of FROM trials").table.to_pylist()
+    assert {"name": "served", "logprobs_of": "model"} in rows
 
 
 def test_a_trial_goes_on_from_its_ids_where_the_same_engine_is_connected(
@@ -141,7 +141,7 @@ def test_a_trial_of_a_server_has_no_file_to_run_again(bench: Workbench) -> None:
             task.start().result(60)
 
 
-def test_a_server_that_cannot_be_reached_is_told_and_tried_again(bench: Workbench, server: KnownEngine) -> None:
+def test_a_server_that_cannot_be_reached_is_reported_and_tried_again(bench: Workbench, server: KnownEngine) -> None:
     gone = KnownEngine(name="gone", url=f"http://127.0.0.1:{free_port()}")
     bench.model_manager.connect(gone)
     until(lambda: bench.model.error)

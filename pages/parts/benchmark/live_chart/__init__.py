@@ -52,7 +52,7 @@ def data_of(run: RunRecord, summary: Summary, now: int | None) -> dict[str, Any]
                 "label": one_line(cell.label or "the only configuration"),
                 "isNow": cell.number == now,
                 "median": _median(cell, metric.name, scale.factor),
-                "told": _median_text(cell, metric.name, metric.unit),
+                "figure": _median_text(cell, metric.name, metric.unit),
                 "samples": [{"value": value, "kind": KINDS[kind]} for value, kind in pairs if math.isfinite(value)],
             }
         )

@@ -42,16 +42,16 @@ class Chart {
   row(index, row, place) {
     if (!this.drawn[index]) {
       const line = element("div", "row");
-      const label = element("span", "label"), track = element("span", "track"), told = element("span", "told");
-      line.append(label, track, told);
+      const label = element("span", "label"), track = element("span", "track"), figure = element("span", "figure");
+      line.append(label, track, figure);
       this.rows.append(line);
-      this.drawn[index] = { line, label, track, told, dots: [], median: element("i", "median") };
+      this.drawn[index] = { line, label, track, figure, dots: [], median: element("i", "median") };
       track.append(this.drawn[index].median);
     }
-    const { line, label, track, told, dots, median } = this.drawn[index];
+    const { line, label, track, figure, dots, median } = this.drawn[index];
     line.classList.toggle("now", row.isNow);
     label.textContent = row.label;
-    told.textContent = row.told;
+    figure.textContent = row.figure;
     median.hidden = row.median === null;
     median.style.left = place(row.median ?? 0);
     while (dots.length > row.samples.length) dots.pop().remove();

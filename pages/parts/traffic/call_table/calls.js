@@ -9,9 +9,9 @@ class Calls {
     this.root = element("div", "root");
     this.scroll = element("div", "scroll");
     this.table = element("table");
-    this.told = element("p", "told");
+    this.status = element("p", "status");
     this.scroll.append(this.table);
-    this.root.append(this.scroll, this.told);
+    this.root.append(this.scroll, this.status);
     parent.append(this.root);
     this.rows = new Map();
     this.failures = this.num = 0;
@@ -59,7 +59,7 @@ class Calls {
     socket.onmessage = (event) => this.receive(JSON.parse(event.data));
     socket.onclose = () => {
       if (this.socket !== socket) return;
-      this.told.textContent = "Connection lost; trying again";
+      this.status.textContent = "Connection lost; trying again";
       const wait = BACK_OFF_MS[Math.min(this.failures++, BACK_OFF_MS.length - 1)];
       this.retry = setTimeout(() => this.connect(), wait);
     };
@@ -76,7 +76,7 @@ class Calls {
     while (this.rows.size > this.data.most) this.drop(Number(this.body.lastElementChild.dataset.number));
     this.mark(this.data.chosen);
     if (!this.reached?.isConnected) this.reach(this.rows.get(this.data.chosen) ?? this.body.firstElementChild);
-    this.tell();
+    this.showStatus();
     if (all) this.reveal(this.rows.get(this.data.chosen));
     if (rows.some((row) => !this.known.has(row.client))) this.refresh();
   }
@@ -126,15 +126,15 @@ class Calls {
     this.rows.delete(number);
   }
 
-  tell() {
+  showStatus() {
     const count = (number) => number.toLocaleString("en-US");
     this.table.hidden = !this.rows.size;
     if (!this.rows.size) {
-      this.told.textContent = this.data.empty;
+      this.status.textContent = this.data.empty;
       return;
     }
     const shown = this.rows.size >= this.data.most ? ` · the latest ${count(this.data.most)} shown` : "";
-    this.told.textContent = `${count(this.num)} ${this.num === 1 ? "call" : "calls"} since the start${shown}`;
+    this.status.textContent = `${count(this.num)} ${this.num === 1 ? "call" : "calls"} since the start${shown}`;
   }
 
   mark(number) {
