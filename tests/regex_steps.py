@@ -146,7 +146,7 @@ class _Matcher:
             yield at
 
     def _holds(self, at: int, direction: int, body: Any) -> bool:
-        """Whether text before (direction -1) or behind `at` is as told."""
+        """Whether text before (direction -1) or behind `at` is as asked."""
         tree = list(body)
         if direction > 0:
             return next(self.ends(tree, at), None) is not None

@@ -66,10 +66,10 @@ def _compiled(node: ast.Call, names: dict[str, Any]) -> re.Pattern[str]:
     flags = [each.value for each in node.keywords if each.arg == "flags"]
     position = {"sub": 4, "subn": 4, "split": 3, "compile": 1}.get(_name(node.func)[3:], 2)
     flags += node.args[position : position + 1]
-    given, *told = (eval(ast.unparse(each), dict(names)) for each in (node.args[0], *flags))
+    given, *other = (eval(ast.unparse(each), dict(names)) for each in (node.args[0], *flags))
     if isinstance(given, re.Pattern):
         return regex_steps.text_pattern(given)
-    return regex_steps.text_pattern(re.compile(given, *told))
+    return regex_steps.text_pattern(re.compile(given, *other))
 
 
 def _is_anchored(tree: ast.AST, call: ast.Call) -> bool:

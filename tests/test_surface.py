@@ -131,7 +131,7 @@ def test_a_bare_install_has_what_is_declared_and_nothing_else(bare: Path, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "printed"),
     [
         ("generate --prompt Once --max-tokens 2 --json", '"text"'),
         ("history list --kind trials", "trial"),
@@ -146,7 +146,7 @@ def test_a_bare_install_has_what_is_declared_and_nothing_else(bare: Path, tmp_pa
     ],
 )
 def test_every_command_runs_in_a_bare_install(
-    bare: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, words: str, told: str
+    bare: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, words: str, printed: str
 ) -> None:
     if "MODEL" in words:
         model = write_minilm(tmp_path_factory.mktemp("model") / "minilm.gguf")
@@ -155,7 +155,7 @@ def test_every_command_runs_in_a_bare_install(
     given = [word.replace("~", " ") for word in words.split()]
     done = run_bare(bare, tmp_path, "-m", "engine", *given)
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
+    assert printed in done.stdout
     assert "Traceback" not in done.stderr
 
 
@@ -170,21 +170,21 @@ def run_lines(bare: Path, folder: Path, *lines: str) -> str:
 
 def test_models_benchmarks_and_the_history_work_in_a_bare_install(bare: Path, tmp_path: Path) -> None:
     shape = "--layers 1 --width 64 --heads 2 --ff 64 --vocab 512 --context 256"
-    told = run_lines(
+    printed = run_lines(
         bare, tmp_path,
         f"models synth small.gguf {shape} --quant F16", "models show small.gguf", "models fit small.gguf --json",
         "models quantize small.gguf Q8_0 --out smaller.gguf", "models get",
     )  # fmt: skip
-    assert "random weights" in told and "smaller.gguf: Q8_0" in told
+    assert "random weights" in printed and "smaller.gguf: Q8_0" in printed
     plan = "--layout 1x1 --num-prompt 16 --num-generated 8 --rounds 1"
     run = json.loads(run_lines(bare, tmp_path, f"bench --model smaller.gguf {plan} --json"))
     assert run["status"] == "done" and run["cells"][0]["metrics"]["tokens_per_s"]["value"] > 0
-    told = run_lines(
+    printed = run_lines(
         bare, tmp_path,
         f"history show {run['id']}", f"history compare {run['id']}", "history export all.zip", "history import all.zip",
         "history snapshot all.duckdb", "history gc",
     )  # fmt: skip
-    assert "all.zip: 1 run, 0 trials" in told
+    assert "all.zip: 1 run, 0 trials" in printed
     assert (tmp_path / "all.duckdb").stat().st_size > 0
 
 

@@ -36,7 +36,7 @@ def in_loop(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class Clock:
-    """Clock whose seconds pass only when told."""
+    """Clock whose seconds pass only when it is advanced."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -72,8 +72,8 @@ class Clients:
 
     def client(self, name: str, environment: str = "clients") -> Any:
         """Run one of the programs beside the tests; gives the JSON in its last line."""
-        told = self.program(str(PROGRAMS / f"{name}.py"), environment=environment)
-        return json.loads(told.splitlines()[-1])
+        output = self.program(str(PROGRAMS / f"{name}.py"), environment=environment)
+        return json.loads(output.splitlines()[-1])
 
     def _variables(self) -> dict[str, str]:
         """The server as OpenAI's, no internet, nothing of the person who runs the tests."""

@@ -47,5 +47,5 @@ def test_schemathesis_finds_nothing(clients: Clients) -> None:
     words += ["--max-examples", str(EXAMPLES), "--request-timeout", "60"]
     words += ["--generation-deterministic"] if "CI" in os.environ else ["--generation-database", "none"]
     config = str(ROOT / "tests" / "clients" / "schemathesis.toml")
-    told = clients.program("-m", "schemathesis.cli", "--config-file", config, *words, folder=clients.served.folder)
-    assert "No issues found" in told, told[-4000:]
+    output = clients.program("-m", "schemathesis.cli", "--config-file", config, *words, folder=clients.served.folder)
+    assert "No issues found" in output, output[-4000:]

@@ -78,9 +78,9 @@ def test_the_list_of_models(served: Served) -> None:
 
 @pytest.mark.parametrize("body", [FROM_PAGE, WITH_PARAMETERS], ids=["from the page", "with parameters"])
 def test_a_chat_is_streamed(served: Served, body: dict[str, Any]) -> None:
-    status, told = served.ask("/v1/chat/completions", body)
-    assert status == 200, told
-    *events, done, rest = told.decode().split("\n\n")
+    status, answer = served.ask("/v1/chat/completions", body)
+    assert status == 200, answer
+    *events, done, rest = answer.decode().split("\n\n")
     assert (done, rest) == ("data: [DONE]", "")
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
     assert all(chunk["object"] == "chat.completion.chunk" and chunk["model"] == "story" for chunk in chunks)

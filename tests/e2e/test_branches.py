@@ -110,7 +110,7 @@ def test_the_tree_by_keyboard_with_a_name_a_star_and_undo(shipped: Server, open_
     trials(page, 2)
 
 
-def test_every_row_of_a_large_tree_is_filled_reached_by_keyboard_and_told_to_screen_readers(
+def test_every_row_of_a_large_tree_is_filled_reached_by_keyboard_and_named_for_screen_readers(
     shipped: Server, open_page: OpenPage
 ) -> None:
     page = open_page(shipped.url)
@@ -130,8 +130,8 @@ def test_every_row_of_a_large_tree_is_filled_reached_by_keyboard_and_told_to_scr
     expect(rows.last).to_be_focused()
     expect(rows.last).to_be_in_viewport()
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
-    told = [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == "treeitem"]
-    assert len(told) == num_rows and all(", p " in name for name in told)
+    names = [node["name"]["value"] for node in nodes if node.get("role", {}).get("value") == "treeitem"]
+    assert len(names) == num_rows and all(", p " in name for name in names)
 
 
 def test_the_most_probable_continuations_and_one_that_is_chosen(shipped: Server, open_page: OpenPage) -> None:

@@ -57,10 +57,10 @@ def test_an_engine_is_added_run_and_opened_again(server: Server, elsewhere: str,
     ).to_be_visible()
     run_opening(page, 24)
     page.locator(".t.answer").nth(5).click()
-    assert_told(page)
+    assert_figures(page)
     page.goto(page.url)  # from the history, by its address, with the token that was pinned
     has_ended(page)
-    assert_told(page)
+    assert_figures(page)
 
 
 def test_a_server_is_started_run_and_stopped(server: Server, open_page: OpenPage) -> None:
@@ -87,7 +87,7 @@ def test_a_server_is_started_run_and_stopped(server: Server, open_page: OpenPage
     until(lambda: not process.is_running(), "the server outlives its engine")
 
 
-def assert_told(page: Page) -> None:
+def assert_figures(page: Page) -> None:
     """A pinned token has its candidates, a bound of the entropy, and no figures that were not reported."""
     expect(page.get_by_text("answered by other desk")).to_be_visible()
     inspector = page.get_by_role("complementary", name="Inspector").first

@@ -134,8 +134,8 @@ def test_another_user_of_the_machine_gets_nothing(shipped: Server, routes: list[
         # uvicorn would take this for the peer's address, and our own connection has it.
         asked.append(("GET", "/", {"X-Forwarded-For": f"127.0.0.1:{ours.getsockname()[1]}"}))
         asked.append(("GET", "/_stcore/health", {}))
-        told = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True)
-    answers: list[Any] = json.loads(told.stdout)
+        done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=True)
+    answers: list[Any] = json.loads(done.stdout)
     assert {status for status, _ in answers[:-1]} == {403}
     assert answers[-1] == [200, "ok"]
 

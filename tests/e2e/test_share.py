@@ -14,12 +14,12 @@ from tests.e2e.test_prompt_lab import OpenPage, answer, fill, run
 def downloaded(page: Page, form: str) -> bytes:
     """What the Share popover, which is open, gives in this form; its button tells the size."""
     button = page.get_by_role("button", name=re.compile(f"^{form} · "))
-    told = re.fullmatch(rf"{form} · ([\d.,]+) (bytes|kB|MB)", button.inner_text().splitlines()[-1])
-    assert told is not None
+    size_text = re.fullmatch(rf"{form} · ([\d.,]+) (bytes|kB|MB)", button.inner_text().splitlines()[-1])
+    assert size_text is not None
     with page.expect_download() as download:
         button.click()
     content = Path(download.value.path()).read_bytes()
-    size = float(told[1].replace(",", "")) * {"bytes": 1, "kB": 1e3, "MB": 1e6}[told[2]]
+    size = float(size_text[1].replace(",", "")) * {"bytes": 1, "kB": 1e3, "MB": 1e6}[size_text[2]]
     assert size == pytest.approx(len(content), rel=0.01)
     return content
 

@@ -14,7 +14,7 @@ from collections import Counter
 from tests.faults.campaign import Campaign, Outcome
 from tests.faults.kinds import KINDS
 
-TOLD = 160
+SHOWN_CHARACTERS = 160
 """How many characters of what a fault did are printed."""
 
 
@@ -57,7 +57,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _tell(seed: int, outcome: Outcome, number: int, *, is_loud: bool) -> None:
-    what = f"{outcome.kind:16} {outcome.number:4}  {outcome.elapsed_s:5.1f} s  {outcome.doing[:TOLD]!r}"
+    what = f"{outcome.kind:16} {outcome.number:4}  {outcome.elapsed_s:5.1f} s  {outcome.doing[:SHOWN_CHARACTERS]!r}"
     if outcome.failure:
         again = f"python -m tests.faults --seed {seed} --only {outcome.kind} --step {outcome.number}"
         print(f"FAILED {what}\n    {outcome.failure}\n    again: {again}", flush=True)

@@ -153,7 +153,7 @@ class App:
 
     def has_no_orphans(self) -> None:
         """Raise Failure where a process has lost its parent and lives on; one that is just ending has some seconds."""
-        until(lambda: not self._orphans(), lambda: f"orphans: {_told(self._orphans())}")
+        until(lambda: not self._orphans(), lambda: f"orphans: {_described(self._orphans())}")
 
     def _orphans(self) -> list[psutil.Process]:
         server = self.server.process.pid if self.server else None
@@ -195,7 +195,7 @@ def _can_run(page: Page) -> bool:
     return button is not None and not button.disabled
 
 
-def _told(processes: list[psutil.Process]) -> str:
+def _described(processes: list[psutil.Process]) -> str:
     return "; ".join(f"{one.pid} {_words(one)[-120:]}" for one in processes)
 
 

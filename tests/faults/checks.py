@@ -94,7 +94,7 @@ class Checks:
         """Neither app nor workers hold more than after the warm-up; what is let go of late has some seconds."""
         if not self.app_bytes:
             return
-        until(lambda: self._is_slim() or self._look_elsewhere(), lambda: f"memory: {self._told()}")
+        until(lambda: self._is_slim() or self._look_elsewhere(), lambda: f"memory: {self._memory_text()}")
         self.most_app_bytes = max(self.most_app_bytes, private_bytes(self._world.app.process))
         self.most_worker_bytes = max(self.most_worker_bytes, self._worker_bytes())
 
@@ -107,7 +107,7 @@ class Checks:
         app, worker = private_bytes(self._world.app.process), self._worker_bytes()
         return app <= self.app_bytes + MOST_APP_GROWTH and worker <= self.worker_bytes + MOST_POOL_GROWTH
 
-    def _told(self) -> str:
+    def _memory_text(self) -> str:
         app, worker = private_bytes(self._world.app.process), self._worker_bytes()
         return (
             f"app {app / 1e6:.1f} MB, {self.app_bytes / 1e6:.1f} after the warm-up; "

@@ -157,10 +157,10 @@ def _is_refused(world: World, path: str, origin: str | None) -> None:
     with opened:
         try:
             opened.send(b"\x5a\x00" if "stream" in path else "{}")
-            told = opened.recv(timeout=2)
+            answer = opened.recv(timeout=2)
         except (TimeoutError, WebSocketException):
             return
-        raise Failure(f"{path} answers {origin} with {told[:60]!r}")
+        raise Failure(f"{path} answers {origin} with {answer[:60]!r}")
 
 
 def _send_broken(opened: ClientConnection, draw: random.Random) -> None:

@@ -165,9 +165,9 @@ class Page:
         asked.file_urls_request.session_id = self._session
         self._send(asked)
         end = time.monotonic() + self.most_s
-        while (told := self._receive(end)).WhichOneof("type") != "file_urls_response":
-            self._take(told)
-        urls = told.file_urls_response.file_urls[0]
+        while (message := self._receive(end)).WhichOneof("type") != "file_urls_response":
+            self._take(message)
+        urls = message.file_urls_response.file_urls[0]
         self._put(urls.upload_url, name, content)
         state = WidgetState(id=id)
         state.file_uploader_state_value.uploaded_file_info.add(

@@ -19,7 +19,7 @@ MOST_S, MOST_WAIT_S = 5.0, 60.0
 """Of processor time, which another program on the machine does not take; and of waiting for a child."""
 
 MOST_BYTES = 1 << 30
-LONGEST_TOLD = 2_000
+LONGEST_MESSAGE = 2_000
 MEASURED = 50
 """Every so many inputs the memory is traced, which takes several times as long."""
 
@@ -48,7 +48,7 @@ def tried(name: str, seed: int, number: int, *, is_traced: bool = False) -> Fail
             PARSERS[name].parse(content)
         what = ""
     except (EngineError, ApiError) as error:
-        what = "" if len(str(error)) <= LONGEST_TOLD else f"a message of {len(str(error)):,} characters"
+        what = "" if len(str(error)) <= LONGEST_MESSAGE else f"a message of {len(str(error)):,} characters"
         if isinstance(error, ApiError) and error.status >= 500:
             what = f"status {error.status}: {str(error)[:200]}"
     except TooSlow:

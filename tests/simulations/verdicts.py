@@ -176,18 +176,18 @@ def run_plan(case: Case, random: np.random.Generator) -> Plan:
     if case.num_finalists:
         numbers = numbers[np.argsort(before[:, 1:].sum(0))[-case.num_finalists :]]
     has_effect = (numbers == 1) & (case.effect > 0)
-    is_told, looks, pairs = np.zeros(len(numbers), np.bool_), 0, list[Pair]()
+    is_decided, looks, pairs = np.zeros(len(numbers), np.bool_), 0, list[Pair]()
     for look in range(MOST_LOOKS):
-        looks += not is_told[has_effect].any()
+        looks += not is_decided[has_effect].any()
         if not pairs:
             if not may_decide(figures[: rounds_at(look), numbers] - figures[: rounds_at(look), :1]):
                 continue
             pairs = [(by_round(figures[:, number]), by_round(figures[:, 0])) for number in numbers.tolist()]
         found = paired([until(rounds_at(look), pair) for pair in pairs], ALPHA)
-        is_told |= [one.p_value <= ALPHA and one.is_one_way for one in found]
-        if is_told.all():
+        is_decided |= [one.p_value <= ALPHA and one.is_one_way for one in found]
+        if is_decided.all():
             break
-    return Plan(bool(is_told[~has_effect].any()), bool(is_told[has_effect].any()), rounds_at(looks - 1), looks)
+    return Plan(bool(is_decided[~has_effect].any()), bool(is_decided[has_effect].any()), rounds_at(looks - 1), looks)
 
 
 def may_decide(differences: Floats) -> bool:

@@ -12,7 +12,7 @@ from engine.bench.planning.cells import cells_of
 from engine.bench.planning.plan import Plan
 from engine.bench.running.runner import Runner
 from engine.samples import Samples
-from tests.speed.common import NUM_TOKENS, Row, Told, model, num_threads, paired
+from tests.speed.common import NUM_TOKENS, Reporter, Row, model, num_threads, paired
 
 ROUNDS = 60
 ROUNDS_PER_LOAD = 4
@@ -52,7 +52,7 @@ def samples_of_load(shape: str, seed: int, num_rounds: int) -> Samples:
         seed=seed,
     )
     with closing(TargetPool()) as targets:
-        runner = Runner(plan, cells_of(plan), targets, Told(f"agreement, rounds from {seed}"))
+        runner = Runner(plan, cells_of(plan), targets, Reporter(f"agreement, rounds from {seed}"))
         runner.run()
     return runner.samples
 

@@ -98,7 +98,7 @@ class Run(NamedTuple):
         return float(num_tokens / (end - start))
 
 
-class Told:
+class Reporter:
     """Says how far a run is."""
 
     def __init__(self, what: str) -> None:

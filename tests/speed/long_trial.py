@@ -105,7 +105,7 @@ def opening_s(page: Page, url: str, num_tokens: int) -> float:
 
 
 def longest_ms(page: Page) -> float:
-    """The longest task since this was last asked; 0 where the browser told of none."""
+    """The longest task since this was last asked; 0 where the browser reported none."""
     page.wait_for_timeout(500)
     found: list[float] = page.evaluate("longTasks.splice(0)")
     return max(found, default=0.0)

@@ -88,8 +88,8 @@ def _legacy(_number: int, words: list[tuple[int, str]], logprobs: list[float]) -
 
 def _chat(_number: int, words: list[tuple[int, str]], logprobs: list[float]) -> dict[str, Any]:
     entries = [{name: one[name] for name in ("token", "bytes", "logprob")} for one in _entries(words, logprobs)]
-    told = {"content": [{**entries[0], "top_logprobs": entries}]}
-    choice = {"index": 0, "delta": {"content": words[0][1]}, "logprobs": told, "finish_reason": None}
+    logged = {"content": [{**entries[0], "top_logprobs": entries}]}
+    choice = {"index": 0, "delta": {"content": words[0][1]}, "logprobs": logged, "finish_reason": None}
     return {"id": "cmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "paced", "choices": [choice]}
 
 

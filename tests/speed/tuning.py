@@ -19,7 +19,7 @@ from engine.bench.running.runner import Runner
 from engine.bench.running.strategies import Rounds
 from engine.bench.running.tuning import Tuning
 from engine.samples import Samples, no_samples
-from tests.speed.common import N_CTX, Row, Told, at_least, at_most, model, paired
+from tests.speed.common import N_CTX, Reporter, Row, at_least, at_most, model, paired
 
 ROUNDS = 12
 SHAPE = "llama-1.1b-32k"
@@ -36,7 +36,7 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
     tuning = Tuning(plan, cells)
     began = time.monotonic()
     with closing(TargetPool()) as targets:
-        search = Runner(plan, cells, targets, Told("search"), strategy=tuning.strategy())
+        search = Runner(plan, cells, targets, Reporter("search"), strategy=tuning.strategy())
         search.run()
     seconds = time.monotonic() - began
     outcome = tuning.outcome(search.samples)
@@ -62,6 +62,6 @@ def rounds(plan: Plan, cells: list[Cell], numbers: list[int], num_rounds: int, w
     turns = rounds_of(len(numbers), num_rounds, plan.seed, numbers.index(DEFAULT))
     strategy = Rounds([turn._replace(cell=numbers[turn.cell]) for turn in turns], cells, no_samples())
     with closing(TargetPool()) as targets:
-        runner = Runner(plan, cells, targets, Told(what), strategy=strategy)
+        runner = Runner(plan, cells, targets, Reporter(what), strategy=strategy)
         runner.run()
     return runner.samples

@@ -19,8 +19,8 @@ chunks = list(chat.stream("Where does the fox live?", stream_usage=True))
 by_schema = ChatOpenAI(model="story", temperature=0).with_structured_output(Animal, method="json_schema")
 asks = ChatOpenAI(model="story", temperature=0, max_tokens=128, seed=1)
 demands = asks.bind_tools([Animal], tool_choice="any")
-told = '<tool_call>{"name": "Animal", "arguments": {"animal": "hen"}}</tool_call>'
-chooses = asks.bind_tools([Animal], extra_body={"grammar": f"root ::= {json.dumps(told)}"})
+call_text = '<tool_call>{"name": "Animal", "arguments": {"animal": "hen"}}</tool_call>'
+chooses = asks.bind_tools([Animal], extra_body={"grammar": f"root ::= {json.dumps(call_text)}"})
 called = chooses.invoke("Which animal?")
 result = {"role": "tool", "tool_call_id": called.tool_calls[0]["id"], "content": "It lives here."}
 pieces = list(demands.stream("Which animal?"))

@@ -87,8 +87,8 @@ def tools() -> object:
     parsed = client.chat.completions.parse(tool_choice="required", max_tokens=64, **given).choices[0]
     with client.chat.completions.stream(tool_choice=named, max_tokens=64, **given) as events:
         streamed = events.get_final_completion().choices[0]
-    told = '<tool_call>{"name": "Animal", "arguments": {"animal": "hen", "is_old": true}}</tool_call>'
-    says = {"grammar": f"root ::= {json.dumps(told)}"}
+    call_text = '<tool_call>{"name": "Animal", "arguments": {"animal": "hen", "is_old": true}}</tool_call>'
+    says = {"grammar": f"root ::= {json.dumps(call_text)}"}
     auto = client.chat.completions.create(max_tokens=128, extra_body=says, **given).choices[0]
     with client.chat.completions.stream(max_tokens=128, extra_body=says, **given) as events:
         auto_streamed = events.get_final_completion().choices[0]
