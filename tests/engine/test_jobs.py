@@ -119,7 +119,7 @@ class JobMachine(RuleBasedStateMachine):
         self.ids: list[int] = []
         self.end: object = None
         self.num_done: dict[int, int] = {}
-        self.num_heard: dict[int, int] = {}
+        self.num_notified: dict[int, int] = {}
         self.removers: dict[int, Callable[[], None]] = {}
 
     @precondition(lambda self: not self.ids)
@@ -131,10 +131,10 @@ class JobMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.job.is_started and self.end is None)
     @rule(ids=st.lists(st.integers(0, 63), min_size=1, max_size=90))
     def decodes(self, ids: list[int]) -> None:
-        heard = dict(self.num_heard)
+        before = dict(self.num_notified)
         self.job.on_steps(rows(ids))
         self.ids += ids
-        assert all(self.num_heard[key] == heard[key] + (key in self.removers) for key in heard)
+        assert all(self.num_notified[key] == before[key] + (key in self.removers) for key in before)
 
     @rule(name=st.sampled_from(sorted(ENDS)))
     def ends(self, name: str) -> None:
@@ -160,13 +160,13 @@ class JobMachine(RuleBasedStateMachine):
 
     @rule()
     def somebody_listens(self) -> None:
-        key = len(self.num_heard)
-        self.num_heard[key] = 0
+        key = len(self.num_notified)
+        self.num_notified[key] = 0
 
-        def heard() -> None:
-            self.num_heard[key] += 1
+        def notified() -> None:
+            self.num_notified[key] += 1
 
-        self.removers[key] = self.job.add_listener(heard)
+        self.removers[key] = self.job.add_listener(notified)
 
     @precondition(lambda self: self.removers)
     @rule(data=st.data())

@@ -84,7 +84,7 @@ def test_a_file_of_the_inbox_that_was_set_aside_is_reported(bench: Workbench, hi
     assert plain("00000000.trial in the inbox could not be read") in said(page())
 
 
-def test_what_no_door_knows_is_refused_in_place(history: History) -> None:
+def test_what_no_importer_knows_is_refused_in_place(history: History) -> None:
     at = page()
     at.file_uploader(key="history_file_0").set_value(("x.csv", b"\x00\x01 nothing", "text/csv")).run()
     assert at.main.error and "history_take_in" not in [button.key for button in at.button]

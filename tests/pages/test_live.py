@@ -64,15 +64,15 @@ def ask(socket: ClientConnection, **jobs: int) -> None:
     socket.send(json.dumps({"jobs": jobs}))
 
 
-def hear(socket: ClientConnection) -> dict[str, Any]:
+def receive(socket: ClientConnection) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(socket.recv(PATIENCE_S))
     return message
 
 
-def hear_to_end(socket: ClientConnection) -> list[dict[str, Any]]:
-    messages = [hear(socket)]
+def receive_to_end(socket: ClientConnection) -> list[dict[str, Any]]:
+    messages = [receive(socket)]
     while "end" not in messages[-1]:
-        messages.append(hear(socket))
+        messages.append(receive(socket))
     return messages
 
 
@@ -84,14 +84,14 @@ def test_tokens_arrive_while_they_are_decoded(bench: ScriptedBench, server: Serv
     trial = bench.trials["t"]
     with page(server) as socket:
         ask(socket, t=0)
-        assert hear(socket)["live"] is True
+        assert receive(socket)["live"] is True
         trial.go_on(1)
-        first = hear(socket)
+        first = receive(socket)
         assert first["steps"]["first"] == 0
         assert len(first["steps"]["id"]) == 1
         trial.go_on()
         trial.finish("It stopped.")
-        rest = hear_to_end(socket)
+        rest = receive_to_end(socket)
         assert ids_in([first, *rest]) == trial.steps.ids
         assert rest[-1]["end"]["sentence"] == "It stopped."
         states = [message["status"]["state"] for message in rest if "status" in message]
@@ -104,7 +104,7 @@ def test_prompt_goes_before_the_first_step(bench: ScriptedBench, server: Server)
     trial.finish()
     with page(server) as socket:
         ask(socket, long=0)
-        messages = hear_to_end(socket)
+        messages = receive_to_end(socket)
     prompt = [token for message in messages for token in message.get("prompt", {}).get("id", [])]
     assert prompt == trial.prompt_steps.ids
     first_step = next(place for place, message in enumerate(messages) if "steps" in message)
@@ -117,16 +117,16 @@ def test_a_page_that_comes_back_goes_on_where_it_was(bench: ScriptedBench, serve
     trial.go_on(30)
     with page(server) as socket:
         ask(socket, t=0)
-        heard = [hear(socket)]
-        while len(ids_in(heard)) < 30:
-            heard.append(hear(socket))
+        early = [receive(socket)]
+        while len(ids_in(early)) < 30:
+            early.append(receive(socket))
     trial.go_on()
     trial.finish()
     with page(server) as socket:
         ask(socket, t=30)
-        rest = hear_to_end(socket)
+        rest = receive_to_end(socket)
     assert next(message for message in rest if "steps" in message)["steps"]["first"] == 30
-    assert ids_in(heard) + ids_in(rest) == trial.steps.ids
+    assert ids_in(early) + ids_in(rest) == trial.steps.ids
 
 
 def test_each_text_travels_once_and_none_is_missing(bench: ScriptedBench, server: Server) -> None:
@@ -135,7 +135,7 @@ def test_each_text_travels_once_and_none_is_missing(bench: ScriptedBench, server
     trial.finish()
     with page(server) as socket:
         ask(socket, t=0)
-        messages = hear_to_end(socket)
+        messages = receive_to_end(socket)
     batches = [message[part] for message in messages for part in ("prompt", "steps") if part in message]
     words = [word for batch in batches for word in batch["words"]]
     sent = [word[0] for word in words]
@@ -182,11 +182,11 @@ def test_many_changes_become_few_messages(bench: ScriptedBench, server: Server) 
     trial = bench.trials["t"]
     with page(server) as socket:
         ask(socket, t=0)
-        hear(socket)
+        receive(socket)
         for _ in range(600):
             trial.go_on(ids=[END])
         trial.finish()
-        messages = hear_to_end(socket)
+        messages = receive_to_end(socket)
     assert len(ids_in(messages)) == 600
     assert len(messages) < 300
 
@@ -194,7 +194,7 @@ def test_many_changes_become_few_messages(bench: ScriptedBench, server: Server) 
 def test_an_unknown_trial_ends_with_an_error(server: Server) -> None:
     with page(server) as socket:
         ask(socket, nobody=7)
-        message = hear(socket)
+        message = receive(socket)
     assert message["job"] == "nobody"
     assert "Unknown trial" in message["end"]["error"]
 
@@ -208,7 +208,7 @@ def test_a_fault_of_ours_is_reported_and_fails_no_neighbour(bench: ScriptedBench
     bench.trials["t"].finish()
     with page(server) as socket:
         ask(socket, broken=0, t=0)
-        ends = {message["job"]: message["end"] for message in (hear(socket), hear(socket)) if "end" in message}
+        ends = {message["job"]: message["end"] for message in (receive(socket), receive(socket)) if "end" in message}
     assert "internal error" in ends["broken"]["error"]
     assert ends["t"]["error"] == ""
 
@@ -220,11 +220,11 @@ def test_several_trials_and_more_of_them_on_one_socket(bench: ScriptedBench, ser
         trial.finish()
     with page(server) as socket:
         ask(socket, t=0)
-        hear_to_end(socket)
+        receive_to_end(socket)
         ask(socket, u=0, t=100)
         ended: dict[str, list[int]] = {}
         while len(ended) < 2:
-            message = hear(socket)
+            message = receive(socket)
             ended.setdefault(message["job"], []) if "end" in message else None
     assert set(ended) == {"t", "u"}
 
@@ -238,7 +238,7 @@ def test_a_page_that_does_not_read_holds_up_nobody(bench: ScriptedBench, server:
             ask(deaf, t=0)
         ask(reader, t=0)
         trial.finish()
-        assert len(ids_in(hear_to_end(reader))) == 4000
+        assert len(ids_in(receive_to_end(reader))) == 4000
 
 
 def test_flips_of_a_token_are_answered_and_are_none_where_they_are_not_known(
@@ -249,12 +249,12 @@ def test_flips_of_a_token_are_answered_and_are_none_where_they_are_not_known(
     trial.finish()
     with page(server) as socket:
         ask(socket, t=0)
-        hear_to_end(socket)
+        receive_to_end(socket)
         found = []
         for job, step in (("t", 2), ("nobody", 1), ("t", 3)):
             socket.send(json.dumps({"jobs": {}, "flips": {"job": job, "step": step}}))
             if job == "t":
-                found.append(hear(socket))
+                found.append(receive(socket))
     text = trial.vocabulary.text(trial.steps.ids[2])
     limit = {"parameter": "temperature", "is_above": True, "value": 0.9, "id": trial.steps.ids[2], "text": text}
     assert found[0] == {"job": "t", "flips": {"step": 2, "found": [limit]}}
@@ -265,7 +265,7 @@ def test_a_page_that_goes_is_forgotten(bench: ScriptedBench, server: Server) -> 
     trial = bench.trials["t"]
     with page(server) as socket:
         ask(socket, t=0)
-        hear(socket)
+        receive(socket)
         assert trial.num_listeners == 1
     until(lambda: trial.num_listeners == 0, "it never happened", PATIENCE_S)
     trial.go_on(3)
@@ -284,11 +284,11 @@ def test_the_server_ends_while_a_trial_streams(bench: ScriptedBench, server: Ser
     try:
         with page(server) as socket:
             ask(socket, t=0)
-            hear(socket)
+            receive(socket)
             server.stop()
             with pytest.raises(ConnectionClosed):
                 while True:
-                    hear(socket)
+                    receive(socket)
     finally:
         stopped.set()
         decoding.join()

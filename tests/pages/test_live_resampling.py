@@ -73,7 +73,7 @@ def ask(socket: ClientConnection, changed: dict[str, Any], shown: int | None = N
     socket.send(json.dumps({"jobs": {}, "resample": {"job": job, "changed": changed, "shown": shown}}))
 
 
-def hear(socket: ClientConnection) -> dict[str, Any]:
+def receive(socket: ClientConnection) -> dict[str, Any]:
     """The next answer, without the trial's own messages."""
     while True:
         message: dict[str, Any] = json.loads(socket.recv(PATIENCE_S))
@@ -86,7 +86,7 @@ def test_the_answer_is_what_the_chain_draws(socket: ClientConnection, trial: Sto
     expected = sample_again(resampler, trial, CHANGED, 3).result
     resampler.close()
     ask(socket, CHANGED, 3)
-    message = hear(socket)
+    message = receive(socket)
     assert message["job"] == "recorded"
     answer = message["resampled"]
     assert (answer["changed"], answer["shown"]) == (CHANGED, 3)
@@ -106,7 +106,7 @@ def test_the_answer_is_what_the_chain_draws(socket: ClientConnection, trial: Sto
 
 def test_the_text_of_every_token_is_sent_with_the_answer(socket: ClientConnection, trial: StoredTrial) -> None:
     ask(socket, {"temperature": 1.6})
-    answer = hear(socket)["resampled"]
+    answer = receive(socket)["resampled"]
     assert answer["step"] is None
     texts = {token: text for token, text, _hex, _kind in answer["words"]}
     assert {new: texts[new] for _index, new in answer["other"]} == {
@@ -116,7 +116,7 @@ def test_the_text_of_every_token_is_sent_with_the_answer(socket: ClientConnectio
 
 def test_steps_that_the_candidates_do_not_decide_are_open(socket: ClientConnection, trial: StoredTrial) -> None:
     ask(socket, {"top_k": 0, "top_p": 1, "min_p": 0, "temperature": 1.5}, 0)
-    answer = hear(socket)["resampled"]
+    answer = receive(socket)["resampled"]
     assert answer["open"] == list(range(len(trial.steps)))
     assert answer["other"] == []
 
@@ -137,10 +137,10 @@ def test_what_cannot_be_answered_is_reported(
     socket: ClientConnection, job: str, changed: dict[str, Any], shown: int | None, error: str
 ) -> None:
     ask(socket, changed, shown, job)
-    message = hear(socket)
+    message = receive(socket)
     assert message["job"] == job and error in message["resampled"]["error"]
     ask(socket, {})
-    assert hear(socket)["resampled"]["other"] == []
+    assert receive(socket)["resampled"]["other"] == []
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_of_a_burst_only_the_first_and_the_newest_are_answered(bench: GatedBench
     while "end" not in json.loads(socket.recv(PATIENCE_S)):
         pass
     bench.gate.set()
-    answered = [hear(socket)["resampled"]["changed"]["temperature"] for _ in range(2)]
+    answered = [receive(socket)["resampled"]["changed"]["temperature"] for _ in range(2)]
     assert answered == [temperatures[0], temperatures[-1]]
     assert bench.asked == [{"temperature": value} for value in answered]
 
@@ -195,8 +195,8 @@ def test_strips_that_show_other_trials_are_answered_too(bench: GatedBench, socke
         for name in ("a", "b"):
             ask(socket, {"temperature": value}, job=name)
     bench.gate.set()
-    heard = [hear(socket) for _ in range(3)]
-    assert [(one["job"], one["resampled"]["changed"]["temperature"]) for one in heard] == [
+    messages = [receive(socket) for _ in range(3)]
+    assert [(one["job"], one["resampled"]["changed"]["temperature"]) for one in messages] == [
         ("recorded", 1.1), ("a", 0.6), ("b", 0.6),
     ]  # fmt: skip
 
@@ -212,10 +212,10 @@ def test_more_trials_than_a_page_may_follow_do_not_pile_up(bench: GatedBench, so
     while "end" not in json.loads(socket.recv(PATIENCE_S)):
         pass
     bench.gate.set()
-    answered = [hear(socket)["job"] for _ in range(1 + MAX_JOBS)]
+    answered = [receive(socket)["job"] for _ in range(1 + MAX_JOBS)]
     assert answered == ["recorded", *(f"trial {number}" for number in range(MAX_JOBS))]
     ask(socket, {})
-    assert hear(socket)["job"] == "recorded"
+    assert receive(socket)["job"] == "recorded"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_failure_is_reported_and_the_next_request_is_answered(
 ) -> None:
     bench.fault = fault
     ask(socket, CHANGED)
-    assert message in hear(socket)["resampled"]["error"]
+    assert message in receive(socket)["resampled"]["error"]
     bench.fault = None
     ask(socket, CHANGED)
-    assert hear(socket)["resampled"]["other"]
+    assert receive(socket)["resampled"]["other"]

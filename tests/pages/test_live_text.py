@@ -38,7 +38,7 @@ def ask(socket: ClientConnection, text: str, number: int = 1, **more: Any) -> No
     socket.send(json.dumps({"jobs": {}, "text": {"field": "f", "number": number, "text": text, **more}}))
 
 
-def hear(socket: ClientConnection) -> dict[str, Any]:
+def receive(socket: ClientConnection) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(socket.recv(PATIENCE_S))["text"]
     return answer
 
@@ -46,7 +46,7 @@ def hear(socket: ClientConnection) -> dict[str, Any]:
 def test_a_text_is_answered_with_its_ids_and_each_word_once(socket: ClientConnection, pool: Pool) -> None:
     text = "Once upon a time\nnaïve 🐈 </s>"
     ask(socket, text)
-    answer = hear(socket)
+    answer = receive(socket)
     assert (answer["field"], answer["number"], answer["characters"]) == ("f", 1, len(text))
     assert answer["id"] == pool.tokenize(text)
     assert answer["count"] == len(answer["id"])
@@ -54,20 +54,20 @@ def test_a_text_is_answered_with_its_ids_and_each_word_once(socket: ClientConnec
     assert words.keys() == set(answer["id"])
     assert b"".join(words[id][1] for id in answer["id"]).decode().strip() == text
     ask(socket, text, 2)
-    again = hear(socket)
+    again = receive(socket)
     assert (again["id"], again["words"]) == (answer["id"], [])
 
 
 def test_written_control_tokens_count_as_one_where_that_is_asked(socket: ClientConnection, pool: Pool) -> None:
     ask(socket, "a</s>", special=True)
-    assert hear(socket)["id"] == pool.tokenize("a</s>", special=True)
+    assert receive(socket)["id"] == pool.tokenize("a</s>", special=True)
     assert len(pool.tokenize("a</s>", special=True)) < len(pool.tokenize("a</s>"))
 
 
 def test_of_a_long_text_all_tokens_are_counted_and_the_first_are_sent(socket: ClientConnection, pool: Pool) -> None:
     text = "🐈" * 3_000
     ask(socket, text)
-    answer = hear(socket)
+    answer = receive(socket)
     ids = pool.tokenize(text)
     assert answer["count"] == len(ids) > live.MAX_TEXT_TOKENS
     assert answer["id"] == ids[: live.MAX_TEXT_TOKENS]
@@ -78,10 +78,10 @@ def test_an_error_is_answered_in_words_and_the_socket_stays(
 ) -> None:
     bench.tokenizer = None
     ask(socket, "one")
-    assert hear(socket) == {"field": "f", "number": 1, "characters": 3, "error": "No model is loaded."}
+    assert receive(socket) == {"field": "f", "number": 1, "characters": 3, "error": "No model is loaded."}
     bench.tokenizer = pool
     ask(socket, "one", 2)
-    assert hear(socket)["id"] == pool.tokenize("one")
+    assert receive(socket)["id"] == pool.tokenize("one")
 
 
 class Held:
@@ -113,7 +113,7 @@ def test_of_texts_that_wait_only_the_latest_is_tokenised(
         ask(socket, text, number)
     socket.ping().wait(PATIENCE_S)  # all of them have arrived
     held.may_go_on.set()
-    assert [hear(socket)["number"] for _ in range(2)] == [1, 4]
+    assert [receive(socket)["number"] for _ in range(2)] == [1, 4]
     assert held.asked == ["one", "one two"]
 
 
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_loaded_is_asked_for_by_its_path(
 
     monkeypatch.setattr(bench, "tokenizer_of", tokenizer_of)
     ask(socket, "one", model="/models/other.gguf")
-    hear(socket)
+    receive(socket)
     ask(socket, "one")
-    hear(socket)
+    receive(socket)
     assert asked == [Path("/models/other.gguf"), None]

@@ -131,7 +131,7 @@ def test_the_list_has_the_most_changed_first_and_leads_to_its_tokens(page: Page,
     assert best == (["old"] if index % 2 else ["old", "→", "great"])
 
 
-def test_the_first_flip_is_a_door(page: Page, trial: ScriptedTrial) -> None:
+def test_the_first_flip_is_a_link(page: Page, trial: ScriptedTrial) -> None:
     compare(page, change_of(trial))
     page.get_by_role("button", name="First greedy flip: token 8").click()
     expect(page.locator(".inspector h3")).to_have_text(f"Token 8 of {len(trial.steps)}")

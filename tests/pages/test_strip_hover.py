@@ -91,11 +91,13 @@ def test_other_parts_of_the_page_hear_of_the_token_and_can_point_at_one(page: Pa
     trial = finished()
     tokens = show(page, server, trial)
     first = len(trial.prompt_steps)
-    page.evaluate("window.heard = []; addEventListener('logitbench.strip.hovered', ({ detail }) => heard.push(detail))")
+    page.evaluate(
+        "window.events = []; addEventListener('logitbench.strip.hovered', ({ detail }) => events.push(detail))"
+    )
     tokens.nth(3).hover()
     page.mouse.move(5, 5)
-    page.wait_for_function("heard.length === 2")
-    assert page.evaluate("heard") == [{"trial": "t", "place": first + 3}, {"trial": "t", "place": None}]
+    page.wait_for_function("events.length === 2")
+    assert page.evaluate("events") == [{"trial": "t", "place": first + 3}, {"trial": "t", "place": None}]
 
 
 def test_a_pin_made_by_a_key_while_the_pointer_rests_is_no_preview(page: Page, server: Server) -> None:

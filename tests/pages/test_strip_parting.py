@@ -64,9 +64,11 @@ def test_a_pin_in_the_common_start_is_followed_by_the_strips_beside(page: Page, 
         detail = f"{{ place: {first + index}, numPrompt: {first}, numShared: 5 }}"
         page.evaluate(f"dispatchEvent(new CustomEvent('logitbench.strip.pinned', {{ detail: {detail} }}))")
         expect(page.get_by_role("heading", name=f"Token {shown} of")).to_be_visible()
-    page.evaluate("window.heard = []; addEventListener('logitbench.strip.pinned', ({ detail }) => heard.push(detail))")
+    page.evaluate(
+        "window.events = []; addEventListener('logitbench.strip.pinned', ({ detail }) => events.push(detail))"
+    )
     page.locator(".t.answer").nth(1).click()
-    assert page.evaluate("heard") == [{"place": first + 1, "numPrompt": first, "numShared": 5}]
+    assert page.evaluate("events") == [{"place": first + 1, "numPrompt": first, "numShared": 5}]
 
 
 def test_a_setting_chosen_at_one_strip_holds_for_all(page: Page, server: Server) -> None:

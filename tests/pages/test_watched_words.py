@@ -314,7 +314,7 @@ def ask(socket: ClientConnection, words: list[str], phrases: list[str] | None = 
     socket.send(json.dumps({"jobs": {}, "watch": watch}))
 
 
-def hear(socket: ClientConnection) -> dict[str, Any]:
+def receive(socket: ClientConnection) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(socket.recv(PATIENCE_S))
     found: dict[str, Any] = message["watch"]
     return found
@@ -324,7 +324,7 @@ def test_figures_are_sent_once_with_the_texts_of_their_tokens(server: Server) ->
     trial = server.bench.trials["t"] = finished()
     with opened(server) as socket:
         ask(socket, [" cat", " old king"], [" old king"])
-        first = hear(socket)
+        first = receive(socket)
         assert [line["typed"] for line in first["lines"]] == [" cat", " old king"]
         ids = [token for line in first["lines"] for variant in line["watched"] for token in variant["ids"]]
         assert {entry[0] for entry in first["words"]} == set(ids)
@@ -334,10 +334,10 @@ def test_figures_are_sent_once_with_the_texts_of_their_tokens(server: Server) ->
         assert figures["logprob"][0] is None
         np.testing.assert_allclose(figures["logprob"][1:], expected.logprob[1:], atol=1e-6)
         assert figures["rank"] == expected.rank.tolist()
-        second = hear(socket)
+        second = receive(socket)
         assert second["progress"]["share"] == 0.25 and "lines" not in second and second["figures"] == []
         server.bench.words.go_on.set()
-        while not (last := hear(socket))["over"]:
+        while not (last := receive(socket))["over"]:
             pass
         assert [one["index"] for one in last["figures"]] == [1]
 
@@ -347,7 +347,7 @@ def test_other_words_and_a_page_that_leaves_stop_what_is_computed(server: Server
     tasks = server.bench.words.tasks
     with opened(server) as socket:
         ask(socket, [" old king"], [" old king"])
-        hear(socket)
+        receive(socket)
         ask(socket, [" old king", " old cat"], [" old cat"])
         until(lambda: len(tasks) == 2)
         assert tasks[0].wait(PATIENCE_S) and tasks[0].state == "stopped"
@@ -359,9 +359,9 @@ def test_what_cannot_be_watched_is_refused_and_the_socket_goes_on(server: Server
     server.bench.trials["t"] = finished()
     with opened(server) as socket:
         ask(socket, ["refuse this"])
-        assert hear(socket) == {"number": 7, "over": True, "error": "This trial was run with another model."}
+        assert receive(socket) == {"number": 7, "over": True, "error": "This trial was run with another model."}
         ask(socket, [" cat"])
-        assert hear(socket)["lines"][0]["typed"] == " cat"
+        assert receive(socket)["lines"][0]["typed"] == " cat"
 
 
 @pytest.mark.parametrize(

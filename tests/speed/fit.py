@@ -25,12 +25,12 @@ def measure(num_rounds: int = ROUNDS, shape: str = SHAPE) -> list[Row]:
         path = model(name)
         for layout, (instances, is_shared) in _LAYOUTS.items():
             spec = PoolSpec(instances=instances, threads=1, parallel=4, n_ctx=1024, share_weights=is_shared)
-            reckoned = estimate(read_model(path), spec).resident
+            estimated = estimate(read_model(path), spec).resident
             taken = [pss(path, spec) for _round in range(num_rounds)]
-            worst = max(taken, key=lambda found: abs(reckoned / found - 1))
-            beside = f"{reckoned / _MB:,.0f} MB reckoned, {worst / _MB:,.0f} MB measured"
+            worst = max(taken, key=lambda found: abs(estimated / found - 1))
+            beside = f"{estimated / _MB:,.0f} MB estimated, {worst / _MB:,.0f} MB measured"
             rows.append(
-                at_most(f"estimate of {name}, {layout}", 100 * abs(reckoned / worst - 1), MOST_OFF, beside, "%")
+                at_most(f"estimate of {name}, {layout}", 100 * abs(estimated / worst - 1), MOST_OFF, beside, "%")
             )
     return rows
 

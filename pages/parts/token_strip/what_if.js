@@ -237,7 +237,7 @@ class WhatIf {
       const [would, was] = [id, this.trial.steps.id[index]].map((each) => tokenChip(this.trial.word(each), "quoted"));
       const numBefore = open.filter((one) => one < index).length;
       const unless = numBefore ? `, unless one of the ${plural(numBefore, "open token")} before it changes first.` : ".";
-      return [`${at} the `, this.door(index), " would be ", would, " instead of ", was, unless];
+      return [`${at} the `, this.tokenLink(index), " would be ", would, " instead of ", was, unless];
     }
     if (!open.length) return [`Nothing changes at ${this.described()}.`];
     const recorded = `the ${whole(count)} recorded candidates are`;
@@ -246,8 +246,8 @@ class WhatIf {
   }
 
   /** A button in a sentence that pins the token it names. */
-  door(index) {
-    const button = element("button", "door", `${ordinal(index + 1)} token`);
+  tokenLink(index) {
+    const button = element("button", "token-link", `${ordinal(index + 1)} token`);
     button.type = "button";
     button.onclick = () => this.view.pin.goTo(this.trial.prompt.length + index);
     return button;
@@ -262,7 +262,7 @@ class WhatIf {
     }
     if (open.length) {
       const why = other.length ? `: the ${whole(count)} recorded candidates are too few to tell.` : ".";
-      parts.push(element("span", "sign open"), `Of ${total} ${whole(open.length)} are open, first the `, this.door(open[0]), why);
+      parts.push(element("span", "sign open"), `Of ${total} ${whole(open.length)} are open, first the `, this.tokenLink(open[0]), why);
     }
     return parts;
   }

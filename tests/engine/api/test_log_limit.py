@@ -19,7 +19,7 @@ def logger() -> logging.Logger:
     return logger
 
 
-def heard(logger: logging.Logger) -> list[str]:
+def logged(logger: logging.Logger) -> list[str]:
     messages: list[str] = []
 
     class Keep(logging.Handler):
@@ -32,7 +32,7 @@ def heard(logger: logging.Logger) -> list[str]:
 
 def test_a_flood_is_cut_short_and_says_so(logger: logging.Logger) -> None:
     logger.addFilter(LogLimit(most=3, period_s=3600))
-    messages = heard(logger)
+    messages = logged(logger)
     for number in range(1000):
         logger.warning("invalid request %d", number)
     logger.error("another place")
@@ -43,7 +43,7 @@ def test_a_flood_is_cut_short_and_says_so(logger: logging.Logger) -> None:
 
 def test_the_next_period_is_heard_again(logger: logging.Logger) -> None:
     logger.addFilter(LogLimit(most=1, period_s=0))
-    messages = heard(logger)
+    messages = logged(logger)
     for number in range(3):
         logger.warning("invalid request %d", number)
     assert len(messages) == 3
@@ -53,7 +53,7 @@ def test_malformed_forms_are_logged_a_few_times(monkeypatch: pytest.MonkeyPatch)
     for name in log_limit.LOGGERS:
         monkeypatch.setattr(logging.getLogger(name), "filters", [])
     log_limit.install()
-    messages = heard(logging.getLogger("python_multipart.multipart"))
+    messages = logged(logging.getLogger("python_multipart.multipart"))
     for _ in range(100):
         with suppress(FormParserError):
             MultipartParser(b"boundary", {}).write(b"no boundary")

@@ -63,9 +63,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_building_tells_how_far_it_is_and_leaves_the_program(folder: Path) -> None:
-    heard: list[float] = []
-    assert build_llama_bench(heard.append) == folder / "build" / "bin" / "llama-bench"
-    assert heard == [0.05, 0.6, 1.0]
+    shares: list[float] = []
+    assert build_llama_bench(shares.append) == folder / "build" / "bin" / "llama-bench"
+    assert shares == [0.05, 0.6, 1.0]
     assert "[ 60%] Building" in (folder / "build.log").read_text()
     configured, built = (folder / "asked").read_text().splitlines()
     assert "-DCMAKE_BUILD_TYPE=Release" in configured

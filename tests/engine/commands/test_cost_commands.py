@@ -61,13 +61,13 @@ def test_names_of_configurations_are_shown_whole_up_to_a_length(
     run = make_run(40, machine={"name": machine}, cells=(make_cell(0, label=""),))
     with History.open(Settings.from_environment().history) as history:
         history.runs.keep(run)
-    lines = [line for line in told(capsys, "cost").splitlines() if line.startswith("  ")]
+    lines = [line for line in output(capsys, "cost").splitlines() if line.startswith("  ")]
     (shown,) = {line.split()[0] for line in lines if "mmm" in line}
     assert shown.startswith("m" * min(length, 59)) and shown.endswith("…") == (length > 60)
     assert any(line.startswith("  c7i.4xlarge · 2 processes with 8 threads ") for line in lines)
 
 
-def test_what_was_measured_here_is_reckoned_with_unless_the_history_is_in_use(
+def test_what_was_measured_here_is_used_unless_the_history_is_in_use(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with History.open(Settings.from_environment().history) as history:

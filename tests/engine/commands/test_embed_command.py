@@ -94,18 +94,18 @@ def test_backends_are_measured_once_and_printed(
 
     monkeypatch.setattr(embed_backends, "measure_backends", measure)
     assert main(["embed", "--backends", "--json"]) == 0
-    heard = capsys.readouterr()
-    printed = json.loads(heard.out)
-    assert "measuring: 50 %, torch-bf16" in heard.err and printed["auto"] == "torch"
+    captured = capsys.readouterr()
+    printed = json.loads(captured.out)
+    assert "measuring: 50 %, torch-bf16" in captured.err and printed["auto"] == "torch"
     rows = {row["name"]: row for row in printed["backends"]}
     assert rows["torch"]["worst_cosine"] == rows["torch"]["speedup"] == 1
     assert rows["torch-bf16"]["worst_cosine"] == 0.997 and rows["torch-bf16"]["texts_per_s"] == 85
     assert rows["onnx"]["reason"] == "not measured yet" and rows["onnx"]["speedup"] is None
     assert main(["embed", "--backends"]) == 0
-    heard = capsys.readouterr()
-    assert heard.err == ""
-    assert heard.out.splitlines()[0] == "Backends of all-MiniLM-L6-v2, 83 texts in 5 rounds"
-    assert heard.out.splitlines()[-1].startswith("auto is torch")
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert captured.out.splitlines()[0] == "Backends of all-MiniLM-L6-v2, 83 texts in 5 rounds"
+    assert captured.out.splitlines()[-1].startswith("auto is torch")
     main(["embed", "--backends", "--measure"])
     assert "measuring" in capsys.readouterr().err
 

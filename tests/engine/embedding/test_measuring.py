@@ -30,8 +30,8 @@ def quick(few: None, unmeasured_export: None, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("few")
 def test_backends_are_measured_and_kept() -> None:
-    heard: list[Progress] = []
-    found = measure_backends(rounds=2, on_progress=heard.append)
+    reports: list[Progress] = []
+    found = measure_backends(rounds=2, on_progress=reports.append)
     assert found is not None
     assert found == kept_measurement(find_model(""))
     reference, reduced = found.backends
@@ -43,9 +43,9 @@ def test_backends_are_measured_and_kept() -> None:
         assert one.tokens_per_s > one.texts_per_s > 0
         assert one.speedup > 0
         assert one.memory_bytes > 1e8
-    shares = [progress.share for progress in heard]
+    shares = [progress.share for progress in reports]
     assert shares == sorted(shares) and shares[0] == 0 and 0.8 < shares[-1] <= 1
-    assert {"loading torch", "torch", "loading torch-bf16", "torch-bf16"} == {progress.doing for progress in heard}
+    assert {"loading torch", "torch", "loading torch-bf16", "torch-bf16"} == {progress.doing for progress in reports}
 
 
 @pytest.mark.usefixtures("quick")
@@ -58,8 +58,8 @@ def test_a_backend_that_fails_has_a_reason_and_the_others_figures() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_a_stop_keeps_nothing() -> None:
-    heard: list[Progress] = []
-    assert measure_backends(rounds=2, on_progress=heard.append, is_stopped=lambda: len(heard) > 2) is None
+    reports: list[Progress] = []
+    assert measure_backends(rounds=2, on_progress=reports.append, is_stopped=lambda: len(reports) > 2) is None
     assert kept_measurement(find_model("")) is None
 
 

@@ -117,11 +117,11 @@ def test_texts_may_come_one_by_one(embedder: EmbeddingPool, vectors: Floats) -> 
 
 
 def test_progress_goes_to_one(embedder: EmbeddingPool) -> None:
-    heard: list[float] = []
-    embedder.embed(TEXTS * 4, on_progress=heard.append)
-    assert len(heard) > 2
-    assert 0 < heard[0] < 1
-    assert heard[-1] == 1
+    shares: list[float] = []
+    embedder.embed(TEXTS * 4, on_progress=shares.append)
+    assert len(shares) > 2
+    assert 0 < shares[0] < 1
+    assert shares[-1] == 1
 
 
 def test_a_cancelled_job_gives_what_it_has(bounded: EmbeddingPool) -> None:

@@ -219,18 +219,18 @@ def test_progress_is_reported_and_what_a_listener_raises_ends_it_with_nothing_ke
     history: History, other: History
 ) -> None:
     fill(history)
-    archive, heard = archived(history), list[float]()
+    archive, shares = archived(history), list[float]()
 
     def stop_within_the_samples(share: float) -> None:
-        heard.append(share)
-        if len(heard) == 3:
+        shares.append(share)
+        if len(shares) == 3:
             raise HistoryError("a person has had enough")
 
     with pytest.raises(HistoryError, match="had enough"):
         import_archive(other, archive, on_progress=stop_within_the_samples)
     assert other.find.runs().rows == [] and other.find.trials().rows == []
-    heard.clear()
-    taken = import_archive(other, archive, on_progress=heard.append)
+    shares.clear()
+    taken = import_archive(other, archive, on_progress=shares.append)
     assert (taken.num_runs, taken.num_trials) == (2, 2)
-    assert len(heard) > 3 and heard == sorted(heard)
-    assert 0 < heard[0] < heard[-2] <= 0.9 < heard[-1] == 1
+    assert len(shares) > 3 and shares == sorted(shares)
+    assert 0 < shares[0] < shares[-2] <= 0.9 < shares[-1] == 1

@@ -27,7 +27,7 @@ def order(job: int, max_tokens: int) -> QueuedRequest:
     return QueuedRequest(job, PROMPTS[job], GREEDY, request, monotonic())
 
 
-class Heard:
+class Reporter:
     """Reports of the runner: each job's records, and its end."""
 
     def __init__(self) -> None:
@@ -54,8 +54,8 @@ class Heard:
 
 
 @contextmanager
-def running(model: Model, *orders: QueuedRequest) -> Iterator[tuple[Runner, Heard]]:
-    heard = Heard()
+def running(model: Model, *orders: QueuedRequest) -> Iterator[tuple[Runner, Reporter]]:
+    reporter = Reporter()
     spec = PoolSpec(parallel=4, n_ctx=128)
     context = Context(model, spec, 1, 1)
     runner = Runner(
@@ -65,12 +65,12 @@ def running(model: Model, *orders: QueuedRequest) -> Iterator[tuple[Runner, Hear
         threads=1,
         threads_batch=1,
         prefill_share=32,
-        reporter=heard,
+        reporter=reporter,
         stamp=lambda _phase, _job=0: None,
     )
     for one in orders:
         runner.submit(one)
-    yield runner, heard
+    yield runner, reporter
     context.close()
 
 

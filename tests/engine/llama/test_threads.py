@@ -115,13 +115,13 @@ def test_threads_given_for_batches_alone_are_kept_for_them() -> None:
 def test_jobs_that_must_come_out_the_same_are_computed_with_the_given_number(model: Model, reuse_prefix: bool) -> None:
     made = order(FIRST, 40)
     request = replace(made.request, reuse_prefix=reuse_prefix)
-    with running(model, made._replace(request=request)) as (runner, heard):
+    with running(model, made._replace(request=request)) as (runner, reporter):
         runner.threads = Threads(runner.context, PoolSpec(), 2, 2)
         ends_with = []
         while not runner.is_idle:
             runner.step()
             ends_with.append(runner.threads._set)
-        assert heard.over == [FIRST]
+        assert reporter.over == [FIRST]
         assert set(ends_with) == ({(2, 2)} if not reuse_prefix else {(1, 1), (2, 2)})
 
 

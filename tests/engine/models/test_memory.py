@@ -124,7 +124,7 @@ def test_the_copies_are_those_that_llama_cpp_makes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("instances", "share"), [(2, True), (1, False)], ids=["shared", "repacked"])
-def test_the_workers_take_what_was_reckoned(small: Path, instances: int, share: bool) -> None:
+def test_the_workers_take_what_was_estimated(small: Path, instances: int, share: bool) -> None:
     model = read_model(small)
     spec = PoolSpec(instances=instances, threads=1, parallel=8, n_ctx=2048, share_weights=share)
     with Pool(small, **spec.to_dict()) as pool:
