@@ -1,6 +1,6 @@
 # make app     the workbench in the browser; MODEL=path.gguf opens another model, CMAKE_ARGS=-DGGML_CUDA=on builds for a GPU,
 #              TORCH_INDEX=https://download.pytorch.org/whl/cpu installs PyTorch's small CPU build
-# make test    all checks, and the tests that take up to eight minutes on two cores
+# make test    all checks, and the tests that are not slow: about a quarter of an hour on two cores
 # make test-all  the slow ones too: attacks, faults, ends of processes, every page in the browser
 # make clients  the API with programs of others (openai, LangChain, LiteLLM, lm-eval, guidellm, schemathesis …), which it
 #              installs into .venv-clients and .venv-inspect (3 GB)

@@ -18,10 +18,11 @@ _FLAG = re.compile(r"(-[^-\d.\s]|--)[^=\s]*(=.*)?", re.DOTALL)
 class _Subcommands(argparse._SubParsersAction):  # type: ignore[type-arg]  # is no generic class at run time
     """Subcommands whose own --help begins with what the help of the command above says of them."""
 
-    def add_parser(self, name: str, *, help: str, **options: Any) -> Any:
+    def add_parser(self, name: str, *, help: str | None = None, **options: Any) -> Any:
         """Add the parser of a subcommand; help: what it does, without a capital and a full stop."""
-        end = "" if help.endswith("?") else "."
-        return super().add_parser(name, help=help, description=help[0].upper() + help[1:] + end, **options)
+        does = help or ""
+        end = "" if does.endswith("?") else "."
+        return super().add_parser(name, help=help, description=does[:1].upper() + does[1:] + end, **options)
 
 
 class Parser(argparse.ArgumentParser):
