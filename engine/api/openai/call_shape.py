@@ -29,7 +29,7 @@ class CallShape:
 
     def finish(self, reason: str) -> str:
         """Return why the answer ended."""
-        return "tool_calls" if reason == "stop" and self._parser is not None and self._parser.num_calls else reason
+        return "tool_calls" if reason == "stop" and self._parser is not None and self._parser.has_calls else reason
 
     def message(self, text: str) -> dict[str, Any]:
         """Return content and calls of the whole text."""

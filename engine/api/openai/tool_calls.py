@@ -71,9 +71,10 @@ def form_of(template: str) -> ToolForm | None:
 
 
 class Parser(Protocol):
-    """Parser of an answer as it grows. num_calls: calls found so far."""
+    """Parser of an answer as it grows. has_calls: whether it has found a whole call."""
 
-    num_calls: int
+    @property
+    def has_calls(self) -> bool: ...
 
     def push(self, text: str) -> list[Piece]: ...
 
@@ -89,8 +90,13 @@ class HeldParser:
     """Parser of one call that a grammar holds; its arguments are passed on as they come, what is no call as content."""
 
     def __init__(self) -> None:
-        self.num_calls = 0
-        self._held, self._balance, self._is_content = "", Balance(), False
+        self._held, self._balance = "", Balance()
+        self._is_content = self._is_call = False
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether its call is whole: one that a stop string or a person cuts short cannot be made."""
+        return self._balance.is_closed
 
     def push(self, text: str) -> list[Piece]:
         """Return what more text decides."""
@@ -98,7 +104,7 @@ class HeldParser:
             return [Content(text)]
         self._held += text
         pieces: list[Piece] = []
-        if not self.num_calls:
+        if not self._is_call:
             found = _HEAD.match(self._held)
             if found is None and len(self._held) > _LONGEST_HEAD:
                 self._is_content = True
@@ -107,7 +113,7 @@ class HeldParser:
             if found is None:
                 return pieces
             pieces.append(CallBegins(found[1]))
-            self.num_calls, self._held = 1, self._held[found.end() :]
+            self._is_call, self._held = True, self._held[found.end() :]
         size = self._balance.push(self._held)
         if size:
             pieces.append(Arguments(self._held[:size]))
@@ -123,12 +129,17 @@ class FormParser:
     """Parser of calls in a model's own form. What is no complete call of a known function stays content."""
 
     def __init__(self, marks: "_Marks", names: Collection[str], most: int, begins_bare: bool) -> None:
-        self._marks, self._names, self._most, self.num_calls = marks, names, most, 0
+        self._marks, self._names, self._most, self._num_calls = marks, names, most, 0
         self._held = self._raw = ""
         self._spaces: list[str] = []
         self._is_content = False
         self._balance, self._place = Balance(), 0
         self._step = self._start if begins_bare else self._before
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether there are calls, which are whole: others stay content."""
+        return self._num_calls > 0
 
     def push(self, text: str) -> list[Piece]:
         """Return what more text decides."""
@@ -143,7 +154,7 @@ class FormParser:
         pieces: list[Piece] = []
         if self._step != self._between or self._is_content:
             self._say(pieces, self._raw + self._held)
-        if self._spaces and not self.num_calls:
+        if self._spaces and not self._num_calls:
             pieces.append(Content("".join(self._spaces)))
         return pieces
 
@@ -195,9 +206,9 @@ class FormParser:
             self._raw, self._is_content = self._raw + text, True
             self._close(pieces)
             return True
-        if self.num_calls < self._most:
+        if self._num_calls < self._most:
             pieces += [CallBegins(call[0]), Arguments(call[1])]
-            self.num_calls += 1
+            self._num_calls += 1
         self._raw, self._spaces, self._is_content, self._step = "", [], False, self._between
         return True
 

@@ -11,6 +11,8 @@ from engine.api.openai.tool_calls import ToolForm, form_of
 MOST_TOOLS = MOST_CALLS = 128
 MOST_LEVELS = 64
 """Levels of JSON in the parameters of a function."""
+NO_PARAMETERS: dict[str, Any] = {"properties": {}, "additionalProperties": False}
+"""Parameters of a function that gives none: OpenAI says that it takes no arguments."""
 
 Name = Annotated[str, msgspec.Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 
@@ -119,7 +121,8 @@ def call_schema(tools: Sequence[Tool], choice: ToolChoice) -> dict[str, Any]:
 
 def _call(function: Function, number: int, definitions: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a call of one function; its definitions are added under names of their own."""
-    parameters = {"type": "object", **(function.parameters or {})}
+    given = NO_PARAMETERS if function.parameters is None else function.parameters
+    parameters = {"type": "object", **given}
     moved: dict[str, str] = {}
     inner: list[tuple[str, Any]] = []
     for place in ("$defs", "definitions"):

@@ -120,6 +120,36 @@ def test_a_demanded_call_that_is_cut_short_says_so(chat: Any) -> None:
     assert other["function"]["arguments"].startswith(one["function"]["arguments"]) and one != other
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stop", ["cit", '"B', "nn", "K", '":', "is_", "e}", "}"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_call_that_a_stop_string_cuts_short_is_not_one_to_be_made(
+    chat: Any, stop: str, seed: int, stream: bool
+) -> None:
+    """A client that is told of a call reads its arguments, which must then be whole."""
+    answer = chat(tools=[WEATHER], tool_choice="required", seed=seed, stop=stop, stream=stream)
+    if stream:
+        content, calls, finish = streamed(answer.events)
+    else:
+        (choice,) = answer.json["choices"]
+        content, calls = choice["message"]["content"] or "", choice["message"].get("tool_calls", [])
+        finish = choice["finish_reason"]
+    assert stop not in content + "".join(call["function"]["arguments"] for call in calls)
+    if finish == "tool_calls":
+        check_arguments(calls[0]["function"])
+    else:
+        assert finish == "stop"
+
+
+@pytest.mark.parametrize("given", [{}, {"parameters": None}, {"parameters": {"type": "object", "properties": {}}}])
+def test_a_function_without_parameters_takes_no_arguments(chat: Any, given: dict[str, Any]) -> None:
+    clear = {"type": "function", "function": {"name": "clear", **given}}
+    for choice in ("required", {"type": "function", "function": {"name": "clear"}}):
+        (found,) = chat(tools=[clear], tool_choice=choice, temperature=3).json["choices"]
+        (call,) = found["message"]["tool_calls"]
+        assert (found["finish_reason"], json.loads(call["function"]["arguments"])) == ("tool_calls", {})
+
+
 FORMS = {
     "hermes": (HERMES, "<tool_call>\n{'name': 'weather', 'arguments': {'city': 'Bonn'}}\n</tool_call>"),
     "mistral": (
