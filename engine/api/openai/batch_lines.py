@@ -87,7 +87,7 @@ def _asked(number: int, line: bytes | None, endpoint: Endpoint) -> Asked:
         return Asked(number, custom_id, bytes(given.body))
     except ApiError as error:
         text = f"line {number:,}: {error}"
-        return Asked(number, custom_id, error=refusal(text, error.param or "", error.code or "invalid_line"))
+        return Asked(number, custom_id, error=ApiError(400, text, param=error.param, code=error.code or "invalid_line"))
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:

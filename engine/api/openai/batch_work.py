@@ -1,12 +1,13 @@
 """Work on one batch: its lines are asked beside each other, and their answers are written in groups."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import BinaryIO
 
 from engine.api.openai.batch_lines import Asked, asked_of
 from engine.api.openai.batch_output import Answer, Output, answered, refused
-from engine.api.openai.calls import Begun, Caller
+from engine.api.openai.calls import Begun, Caller, defect_error
 from engine.api.openai.errors import QUEUE_RETRY_S, ApiError
 from engine.api.openai.files import stored
 from engine.api.openai.requests import Endpoint
@@ -21,6 +22,8 @@ MEASURING = "machine_busy"
 """Code of the obstacle that lets calls end which have begun."""
 GROUP_LINES, GROUP_BYTES = 100, 1 << 20
 """Lines that are read at once."""
+
+_log = logging.getLogger(__name__)
 
 Write = Callable[[list[Answer]], Awaitable[None]]
 """Function that writes answers; it waits while the disk is full."""
@@ -91,6 +94,9 @@ class BatchWork:
                 if not error.retry_s or num_tries == MOST_TRIES:
                     return refused(asked, error)
                 await asyncio.sleep(error.retry_s)
+            except Exception as defect:  # of this line: the others go on
+                _log.exception("Line %d of %s failed", asked.number, self._client)
+                return refused(asked, defect_error(defect))
             else:
                 obstacle = self._obstacle()
                 if obstacle is None or obstacle.code == MEASURING:  # else another model may have answered

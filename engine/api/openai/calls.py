@@ -27,8 +27,8 @@ QUICK_STEPS = 32
 class Begun(Protocol):
     """A call that has begun. trials: ids, one for each answer; is_stream: its client asked for a stream.
 
-    num_parts: parts that its chunks belong to, which come in lists of those that came together. The result raises
-    ApiError, also for an answer that was stopped.
+    num_parts: parts that its chunks belong to, which come in lists of those that came together. Result and chunks raise
+    ApiError, the result also for an answer that was stopped.
     """
 
     @property
@@ -89,7 +89,7 @@ class Generated:
         try:
             completions = await all_of([choice.trial.job for choice in self._choices])
         except EngineError as error:
-            raise api_error(error) from None
+            raise self._asked.blamed(api_error(error)) from None
         finally:
             self.stop()
         if sum(len(one.steps) + len(one.prompt_steps) for one in completions) <= QUICK_STEPS:
@@ -103,12 +103,15 @@ class Generated:
     async def chunks(self) -> AsyncIterator[list[Chunk]]:
         """Yield the chunks of all answers from the first on, then the token counts where the request asks for them.
 
-        Raises the EngineError of an answer.
+        Raises ApiError for an answer that fails.
         """
         shape, num_top, stops = self._new_shape(), self._num_top, self._asked.stops
         answers = [chunks_of(*one, shape, num_top, stops) for one in enumerate(self._choices)]
-        async for chunks in answers[0] if len(answers) == 1 else merged(answers):
-            yield chunks
+        try:
+            async for chunks in answers[0] if len(answers) == 1 else merged(answers):
+                yield chunks
+        except EngineError as error:
+            raise self._asked.blamed(api_error(error)) from None
         if self._asked.includes_usage:
             yield [Chunk(len(answers), shape.usage([choice.completion for choice in self._choices]))]
 
@@ -179,9 +182,10 @@ class Caller:
         call = self._traffic.add(client, endpoint, model, body, is_batch=origin.lane == "batch")
         try:
             return await self._endpoints[endpoint](body, origin, call), call
-        except ApiError as error:
-            call.fail(error)
-            raise
+        except (ApiError, EngineError) as error:
+            refused = api_error(error) if isinstance(error, EngineError) else error
+            call.fail(refused)
+            raise refused from None
         except asyncio.CancelledError:
             call.leave()
             raise
@@ -218,15 +222,13 @@ async def respond_to(request: Request, begun: Begun, call: Call) -> Response:
         return Response(await while_there(request, begun.result()), headers=headers, media_type="application/json")
     except BaseException as error:
         begun.stop()
-        if isinstance(error, EngineError):
-            error = api_error(error)
         if isinstance(error, ApiError):
             call.fail(error)
         elif isinstance(error, ClientDisconnect | asyncio.CancelledError):
             call.leave()
         elif isinstance(error, Exception):
             call.fail(defect_error(error))
-        raise error from None
+        raise
 
 
 async def _stream(request: Request, begun: Begun) -> Response:

@@ -22,12 +22,12 @@ from engine.api.openai.calls import (
     trial_path,
 )
 from engine.api.openai.clients import origin_of
-from engine.api.openai.errors import ApiError, api_error, refusal
+from engine.api.openai.errors import ApiError, refusal
 from engine.api.openai.generation import while_there
 from engine.api.openai.requests import Endpoint, decoded
 from engine.api.openai.streaming import DONE, event
 from engine.api.openai.traffic import Call
-from engine.errors import EngineError, quoted
+from engine.errors import quoted
 from engine.history import TrialLabel
 from engine.ids import new_id
 from engine.workbench.trial_manager import TrialManager
@@ -87,7 +87,10 @@ class Job:
 
     def _fail(self, error: ApiError) -> None:
         self._error = error
-        self._call.fail(error)
+        if self._is_cancelled:
+            self._call.leave()
+        else:
+            self._call.fail(error)
 
     @property
     def status(self) -> Status:
@@ -141,8 +144,6 @@ class Job:
                 await asyncio.sleep(0)
         except ApiError as error:
             yield event(error.body())
-        except EngineError as error:
-            yield event(api_error(error).body())
         yield DONE
 
 

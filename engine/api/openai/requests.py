@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import msgspec
 
 from engine.api.openai.errors import ApiError, refusal
+from engine.api.openai.messages import ChatMessage
 from engine.api.openai.tools import (
-    MOST_CALLS,
     NamedTool,
     ToolChoice,
     Tools,
@@ -32,6 +32,8 @@ MOST_ANSWERS = 256
 """Prompts times `n`: as many as may wait in the queue by default."""
 MOST_BIASES = 1024
 MOST_TOKENS = 1 << 18
+MOST_GENERATED = 1 << 24
+"""Tokens that one answer may be asked for, as for `engine.specs.Request`."""
 MOST_UNKNOWN, LONGEST_UNKNOWN = 16, 60
 """Names of unknown fields that a trial keeps, and characters of each."""
 LONGEST_VARIABLES = 1 << 16
@@ -56,6 +58,7 @@ Prompts = Annotated[
     msgspec.Meta(extra_json_schema={"allOf": [{"anyOf": _ONE_KIND}]}),
 ]
 """A text, several texts, the token ids of one text, or those of several."""
+MaxTokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_GENERATED)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=-100, le=100)]
 
@@ -67,12 +70,15 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Fields of all requests that generate, with OpenAI's defaults; the samplers that OpenAI has not are off."""
+    """Fields of all requests that generate, with OpenAI's defaults; the samplers that OpenAI has not are off.
+
+    Those that OpenAI's clients may send as null have their default then; `given_n` and the like are as sent.
+    """
 
     model: str = ""
-    max_tokens: Count | None = None
-    n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] = 1
-    stream: bool = False
+    max_tokens: MaxTokens | None = None
+    given_n: Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None = msgspec.field(default=None, name="n")
+    given_stream: bool | None = msgspec.field(default=None, name="stream")
     stream_options: StreamOptions | None = None
     stop: str | list[str] | None = None
     seed: int | None = None
@@ -96,6 +102,16 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | None = None
 
     @property
+    def n(self) -> int:
+        """Answers of each prompt."""
+        return 1 if self.given_n is None else self.given_n
+
+    @property
+    def stream(self) -> bool:
+        """Whether the answer comes in chunks."""
+        return self.given_stream is True
+
+    @property
     def stops(self) -> tuple[str, ...]:
         """Stop strings. Raises ApiError for more than four."""
         given = [self.stop] if isinstance(self.stop, str) else self.stop or []
@@ -115,6 +131,10 @@ class CommonRequest(msgspec.Struct, frozen=True, kw_only=True):
     def includes_usage(self) -> bool:
         """Whether a stream ends with a chunk that counts tokens."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    def blamed(self, error: ApiError) -> ApiError:
+        """Return an error of the engine as one of the field that it comes from."""
+        return error
 
     def sampling(self, end_tokens: Sequence[int]) -> Sampling:
         """Return the sampling parameters; `end_tokens` are banned where the request ignores them.
@@ -154,7 +174,12 @@ class CompletionRequest(CommonRequest, frozen=True, kw_only=True):
 
     prompt: Prompts
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)] | None = None
-    echo: bool = False
+    given_echo: bool | None = msgspec.field(default=None, name="echo")
+
+    @property
+    def echo(self) -> bool:
+        """Whether the answer begins with the prompt."""
+        return self.given_echo is True
 
     def prompts(self) -> list[str | list[int]]:
         """Return the prompts. Raises ApiError for a list of mixed kinds, an empty one and a very long one."""
@@ -164,61 +189,6 @@ class CompletionRequest(CommonRequest, frozen=True, kw_only=True):
                 f"{len(given):,} prompts with n = {self.n}: at most {MOST_ANSWERS} answers are allowed", "prompt"
             )
         return given
-
-
-class Part(msgspec.Struct, frozen=True):
-    """Part of a message's content; only texts are understood."""
-
-    type: str
-    text: str = ""
-
-
-class MessageFunction(msgspec.Struct, frozen=True):
-    """Function that the assistant called in an earlier message. arguments: JSON."""
-
-    name: str
-    arguments: str = ""
-
-
-class MessageCall(msgspec.Struct, frozen=True):
-    """Call of a tool in a message of the assistant."""
-
-    function: MessageFunction
-    id: str = ""
-    type: Literal["function"] = "function"
-
-    def plain(self) -> dict[str, Any]:
-        """Return the call as chat templates expect it: arguments as an object, where they are one."""
-        try:
-            arguments: Any = msgspec.json.decode(self.function.arguments, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError):
-            arguments = self.function.arguments
-        return {"id": self.id, "type": self.type, "function": {"name": self.function.name, "arguments": arguments}}
-
-
-class ChatMessage(msgspec.Struct, frozen=True):
-    """Message of a chat. tool_calls: of the assistant; tool_call_id: of the call that a tool's message answers."""
-
-    role: str
-    content: str | list[Part] | None = None
-    name: str | None = None
-    tool_calls: Annotated[list[MessageCall], msgspec.Meta(max_length=MOST_CALLS)] | None = None
-    tool_call_id: str | None = None
-
-    def plain(self) -> dict[str, str]:
-        """Return role and text; calls as JSON, id and name where given. Raises ApiError for other content."""
-        if isinstance(self.content, list):
-            other = next((part.type for part in self.content if part.type != "text"), None)
-            if other is not None:
-                raise refusal(f"messages: content of type {other[:40]!r} is not supported; send text", "messages")
-            content = "".join(part.text for part in self.content)
-        else:
-            content = self.content or ""
-        plain = {"role": "system" if self.role == "developer" else self.role, "content": content}
-        if self.tool_calls:
-            plain["tool_calls"] = msgspec.json.encode([call.plain() for call in self.tool_calls]).decode()
-        given = {"tool_call_id": self.tool_call_id, "name": self.name}
-        return plain | {name: text for name, text in given.items() if text is not None}
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
@@ -232,7 +202,7 @@ class ChatRequest(CommonRequest, frozen=True, kw_only=True):
     """Body of POST /v1/chat/completions."""
 
     messages: list[ChatMessage]
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: MaxTokens | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MOST_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
@@ -288,9 +258,11 @@ class ChatRequest(CommonRequest, frozen=True, kw_only=True):
             raise refusal("tool_choice needs tools", "tool_choice")
         if self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool):
             return self._held_to_a_call(self.tool_choice)
+        if self._is_plain:
+            return self
+        if self.grammar or self.json_schema is not None:
+            raise refusal("response_format: leave out grammar and json_schema, or send it as text", "response_format")
         match self.response_format:
-            case None | ResponseFormat(type="text"):
-                return self
             case ResponseFormat(type="json_object"):
                 schema: dict[str, Any] = {"type": "object"}
             case ResponseFormat(type="json_schema", json_schema={"schema": dict(given)}):
@@ -303,16 +275,22 @@ class ChatRequest(CommonRequest, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, json_schema=schema)
 
     def blamed(self, error: ApiError) -> ApiError:
-        """Return an error, of the schema as one of the field that this comes from."""
+        """Return an error of the rendered text, or of the schema, as one of the field that this comes from."""
+        if error.param == "prompt":
+            return ApiError(error.status, str(error), param="messages", code=error.code)
         if error.param != "json_schema":
             return error
         is_held = self.tool_choice == "required" or isinstance(self.tool_choice, NamedTool)
         field = "tools" if is_held else "response_format" if self.response_format is not None else error.param
         return refusal(str(error).replace(error.param, field, 1), field)
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether no response format holds the answer."""
+        return self.response_format is None or self.response_format.type == "text"
+
     def _held_to_a_call(self, choice: ToolChoice) -> "ChatRequest":
-        is_text = self.response_format is None or self.response_format.type == "text"
-        if self.grammar or self.json_schema or not is_text:
+        if self.grammar or self.json_schema is not None or not self._is_plain:
             raise refusal(
                 "tool_choice demands a call: leave out grammar, json_schema and response_format", "tool_choice"
             )
@@ -379,7 +357,7 @@ def unknown_fields(body: bytes, kind: type[msgspec.Struct]) -> tuple[str, ...]:
         given = _FIELDS.decode(body)
     except UnicodeDecodeError as error:
         raise ApiError(400, f"The body is not JSON: {error}") from None
-    unknown = islice((name for name in given if name not in kind.__struct_fields__), MOST_UNKNOWN)
+    unknown = islice((name for name in given if name not in kind.__struct_encode_fields__), MOST_UNKNOWN)
     return tuple(printable(name[:LONGEST_UNKNOWN]) for name in unknown)
 
 

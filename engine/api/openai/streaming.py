@@ -9,8 +9,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.api.openai.answers import Chunk
-from engine.api.openai.errors import ApiError, api_error
-from engine.errors import EngineError
+from engine.api.openai.errors import ApiError
 
 DONE = b"data: [DONE]\n\n"
 T = TypeVar("T")
@@ -85,6 +84,4 @@ async def events(chunks: AsyncIterator[list[Chunk]]) -> AsyncIterator[bytes]:
                 await asyncio.sleep(0)
     except ApiError as error:
         yield event(error.body())
-    except EngineError as error:
-        yield event(api_error(error).body())
     yield DONE

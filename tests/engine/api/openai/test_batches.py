@@ -133,6 +133,7 @@ def test_a_wrong_line_is_answered_for_itself(client: Client) -> None:
     assert bad[6]["error"]["code"] == "duplicate_custom_id" and bad[6]["custom_id"] == "good"
     for number in {*bad} - {11, 12, 14}:
         assert bad[number]["response"] is None and f"line {number}: " in bad[number]["error"]["message"]
+        assert bad[number]["error"]["param"] != ""
 
 
 JSON = st.recursive(

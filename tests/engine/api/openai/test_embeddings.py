@@ -198,6 +198,18 @@ def test_a_client_that_leaves_cancels_its_texts(api: Api) -> None:
     assert embedded(api, "after it")["usage"]["prompt_tokens"] == 4
 
 
+@pytest.mark.parametrize("endpoint", ["/v1/completions", PATH])
+def test_a_job_that_is_cancelled_is_stopped_and_has_not_failed(api: Api, endpoint: str) -> None:
+    """Also in the traffic, whose totals count those that failed."""
+    embedded(api, "open the model")
+    bodies = {PATH: {"input": ["long words " * 150] * 2_000, "truncate": True}}
+    body = bodies.get(endpoint, {"prompt": "Once", "max_tokens": 400, "ignore_eos": True})
+    id = api.ask("/v1/jobs", {"endpoint": endpoint, "body": body}).json["id"]
+    api.ask(f"/v1/jobs/{id}", method="DELETE")
+    assert api.ask(f"/v1/jobs/{id}?wait=60").json["status"] == "cancelled"
+    assert (latest(api).endpoint, latest(api).state, latest(api).error) == (endpoint, "stopped", "")
+
+
 @pytest.mark.parametrize("kind", ["measurement", "benchmark"])
 def test_a_measurement_has_the_machine_to_itself(api: Api, kind: Kind) -> None:
     with api.bench.machine.acquire("A measurement", kind):
