@@ -19,6 +19,8 @@ import psutil
 from engine.settings import PREFIX
 from tests.waiting import until
 
+_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_health_check_period_ms": "500"}
+"""Ray gives a node up after five refused connections; it is asked for more often here than every three seconds."""
 _NODE = {"include_dashboard": False, "node_ip_address": "127.0.0.1"}
 
 
@@ -31,7 +33,7 @@ class RayCluster:
     def __init__(self) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="ray-cluster-")
         self.home = Path(self._home.name)
-        environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", PREFIX + "HOME": self._home.name}
+        environment = os.environ | _RAY | {PREFIX + "HOME": self._home.name}
         self._program = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_cluster"],
             stdin=subprocess.PIPE,

@@ -184,10 +184,16 @@ def open_page(context: BrowserContext) -> Iterator[Callable[..., Page]]:
     assert not errors
 
 
+SETTLED = """() => !window.isAsking?.()
+  && document.querySelector("[data-testid=stApp]")?.dataset.testScriptState === 'notRunning'"""
+
+
 def is_settled(page: Page) -> None:
-    """Wait until the script has drawn the whole page, and no run of it that was asked for is still to begin."""
-    page.wait_for_function("() => !window.isAsking?.()")
-    expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+    """Wait until the script has drawn the whole page, and no run of it that was asked for is still to begin.
+
+    The page is looked at in every frame; `expect` looks ever more rarely, soon once a second.
+    """
+    page.wait_for_function(SETTLED, timeout=PATIENT_MS)
 
 
 def has_ended(page: Page) -> None:
