@@ -122,3 +122,19 @@ def test_a_running_trial_is_previewed_while_tokens_come(page: Page, server: Serv
     expect(tokens).to_have_count(6)
     page.mouse.move(5, 5)
     expect(title).to_have_text("Inspector")
+
+
+def test_a_key_right_after_a_click_shows_its_token_and_not_the_one_under_the_pointer(
+    page: Page, server: Server
+) -> None:
+    trial = finished()
+    tokens = show(page, server, trial)
+    heading = page.locator(".inspector h3")
+    tokens.nth(2).evaluate("""token => {
+      // within one frame, as where the browser is busy
+      token.dispatchEvent(new PointerEvent("pointerover", { pointerType: "mouse", bubbles: true }));
+      token.click();
+      token.closest(".text").dispatchEvent(new KeyboardEvent("keydown", { key: "Home", bubbles: true }));
+    }""")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    expect(heading).to_have_text(re.compile("^(Prompt token|Token) 1 of"))

@@ -364,3 +364,18 @@ def test_the_inspector_stands_beside_or_below(page: Page, server: Server, width:
     assert inspector is not None
     assert (inspector["x"] > text["x"] + 100) is is_beside
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("width", [220, 280, 340, 469])
+def test_all_buttons_of_a_candidate_are_in_sight_beside_a_long_text(page: Page, server: Server, width: int) -> None:
+    show(page, server, finished(), asks=1, watch="cat").nth(4).click()
+    page.locator(".inspector").evaluate("(one, width) => (one.style.width = `${width}px`)", width)
+    page.locator(".candidates .token-chip").evaluate_all(
+        "chips => chips.forEach((chip) => (chip.textContent = 'an-incomprehensibly-long-candidate'))"
+    )
+    buttons = page.locator(".candidates tr:not(.chosen) .actions .icon")
+    assert buttons.count() >= 3
+    ends = page.locator(".inspector .table").evaluate("one => one.getBoundingClientRect().right")
+    assert max(buttons.evaluate_all("all => all.map((one) => one.getBoundingClientRect().right)")) <= ends + 0.5
+    texts = page.locator(".candidates tbody .candidate").evaluate_all("all => all.map((one) => one.clientWidth)")
+    assert min(texts) >= 50

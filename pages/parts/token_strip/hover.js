@@ -44,9 +44,14 @@ class Hover {
     if (this.isBeside) this.draw();
   }
 
-  reset() {
+  /** A token is pinned: what the pointer was on before that is not drawn over it. */
+  settle() {
     cancelAnimationFrame(this.frame);
     this.frame = undefined;
+  }
+
+  reset() {
+    this.settle();
     this.place = null;
     this.tooltip.hide();
   }

@@ -188,7 +188,10 @@ class Strip {
   pinned(place, isSuggested) {
     this.inspector.show(place);
     if (isSuggested) this.place?.show();
-    else this.place?.take(this, place !== null);
+    else {
+      this.hover.settle();
+      this.place?.take(this, place !== null);
+    }
     this.words.pinned(place);
   }
 
