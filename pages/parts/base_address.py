@@ -3,6 +3,8 @@
 Without it, the page first requests paths below its own URL and logs two 404s.
 """
 
+from pathlib import Path
+
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -11,6 +13,7 @@ from pages.parts import chart_colours, component, first_paint, front_end, palett
 
 TITLE = b"<title>Streamlit</title>"
 HEAD = b"<title>Logitbench</title><script>window.__streamlit = { BACKEND_BASE_URL: location.origin };</script>"
+KEYS = f"<script>{Path(__file__).with_name('own_keys.js').read_text('utf-8')}</script>".encode()
 FIRST = palette.COMPONENT, token_strip.COMPONENT
 """Components on every page, and on the page of the first visit."""
 
@@ -19,7 +22,7 @@ def head() -> bytes:
     """Return what stands in place of the page's title."""
     modules = (*front_end.first_modules(), *component.modules(FIRST))
     loaded = first_paint.modules_first(modules, front_end.imported_first())
-    return HEAD + loaded + chart_colours.head() + first_paint.HEAD
+    return HEAD + loaded + chart_colours.head() + KEYS + first_paint.HEAD
 
 
 class BaseAddress:

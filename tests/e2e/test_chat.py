@@ -151,3 +151,31 @@ def test_the_newest_answer_and_the_composer_are_seen_when_a_chat_opens(
     until(
         lambda: last.evaluate("token => token.getBoundingClientRect().bottom") <= composer["y"], "the answer is hidden"
     )
+
+
+def test_ctrl_enter_belongs_to_the_field_that_it_is_pressed_in(chatting: Server, open_page: OpenPage) -> None:
+    page = open_page(chatting.url)
+    new_chat(page, 6)
+    message(page).fill("Who lives here?")
+    page.get_by_role("button", name="System prompt").click()
+    box = page.get_by_role("textbox", name="System prompt")
+    box.fill("Answer as a fox.")
+    expect(page.get_by_text("Press Ctrl+Enter to apply")).to_be_visible()
+    before = page.url
+    box.press("Control+Enter")
+    expect(page.get_by_role("button", name="System prompt · 16 characters")).to_be_visible()
+    is_settled(page)
+    assert page.url == before
+    expect(bubbles(page)).to_have_count(0)
+    box.press("Escape")
+    send(page, "Who lives here?")
+    before = page.url
+    page.get_by_role("button", name="edit icon").last.click()
+    edited = page.get_by_role("textbox", name="Edit message")
+    expect(edited).to_have_value("Who lives here?")
+    is_settled(page)
+    edited.fill("Who lives there?")
+    edited.press("Control+Enter")
+    expect(page).not_to_have_url(before)
+    expect(bubbles(page)).to_have_text(["Who lives there?"])
+    has_ended(page)

@@ -60,7 +60,8 @@ def show(bench: Workbench, trial: Trial | None, *, is_running: bool) -> None:
                 )  # fmt: skip
             else:
                 st.button(
-                    "Send", type="primary", icon=":material/send:", shortcut="Ctrl+Enter", key="do_send",
+                    "Send", type="primary", icon=":material/send:", key="do_send",
+                    shortcut=None if state.is_editing() else "Ctrl+Enter",
                     width="stretch", disabled=not can_send, on_click=prompt_state.act,
                     args=(partial(actions.send, bench, trial),),
                 )  # fmt: skip

@@ -82,6 +82,11 @@ def begin_edit(position: int) -> None:
     st.session_state[EDITED], st.session_state[EDIT] = position, shown()[position]["content"]
 
 
+def is_editing() -> bool:
+    """Return True while one of the user's own messages is being edited: Ctrl+Enter then sends that one."""
+    return st.session_state.get(EDITED) is not None
+
+
 def end_edit() -> None:
     """Leave the message as it was; call in a callback."""
     st.session_state[EDITED] = None

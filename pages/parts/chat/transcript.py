@@ -79,8 +79,9 @@ def _editor(bench: Workbench, trial: Trial) -> None:
         )  # fmt: skip
     with st.container(horizontal=True, gap="small"):
         st.button(
-            "Send from here", icon=":material/send:", key="lab_edit_send", disabled=bench.model.engine is None,
-            on_click=prompt_state.act, args=(lambda: actions.send_edited(bench, trial),),
+            "Send from here", icon=":material/send:", shortcut="Ctrl+Enter", key="lab_edit_send",
+            disabled=bench.model.engine is None, on_click=prompt_state.act,
+            args=(lambda: actions.send_edited(bench, trial),),
         )  # fmt: skip
         st.button("Cancel", type="tertiary", key="lab_edit_cancel", on_click=state.end_edit)
 
