@@ -1,7 +1,6 @@
 """Position on the Models page: the view and the model, both in the URL."""
 
 import os
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +13,7 @@ from engine.units import quantity
 from engine.workbench import Workbench
 from pages.parts import address
 from pages.parts.labels import distinct
+from pages.parts.models.alike import told_apart
 
 K = TypeVar("K", str, Path)
 CONTROL = "models_view"
@@ -72,14 +72,9 @@ def labels(files: Mapping[str, ModelFile]) -> dict[str, str]:
 
 
 def distinct_by_file(labels: Mapping[K, str]) -> dict[K, str]:
-    """Return the labels of models, by their paths, on one line each; where they are the same, with the file's name."""
-    times = Counter(labels.values())
-    return distinct(
-        {
-            path: f"{label} · {readable(Path(path).name)}" if times[label] > 1 else label
-            for path, label in labels.items()
-        }
-    )
+    """Return the labels of models, by their paths, on one line each; where they are the same, with what differs."""
+    ends = told_apart(labels)
+    return distinct({path: " · ".join(filter(None, (label, ends[path]))) for path, label in labels.items()})
 
 
 def facts_of(file: ModelFile) -> str:

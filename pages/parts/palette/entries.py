@@ -10,8 +10,10 @@ from engine.models import ModelFile, read_library
 from engine.models.details import readable
 from engine.workbench import Workbench
 from pages.parts.labels import one_line
+from pages.parts.models.alike import told_apart
+from pages.parts.models.place import facts_of
 from pages.parts.palette import questions
-from pages.parts.units import moment, size
+from pages.parts.units import moment
 
 MOST_CHARACTERS = 200
 MOST_OF_A_KIND = 6
@@ -79,15 +81,17 @@ def _matches(words: list[str], entry: Entry) -> bool:
 
 
 def _models(words: list[str]) -> Iterator[Entry]:
-    found = 0
-    for each in read_library():
+    found, library = 0, read_library()
+    files = {one.file.path: one.file for one in library if isinstance(one.file, ModelFile)}
+    ends = told_apart({path: f"{file.name} · {facts_of(file)}" for path, file in files.items()})
+    for each in library:
         file = each.file
         if isinstance(file, ModelFile) and all(word in f"{each.name} {file.quantisation}".casefold() for word in words):
             found += 1
+            detail = " · ".join(filter(None, (facts_of(file), one_line(ends[file.path]))))
             yield Entry(
-                "Model", one_line(each.name, TITLE_CHARACTERS), f"{file.quantisation} · {size(file.size)}",
-                "models.py", {"model": readable(file.path)},
-            )  # fmt: skip
+                "Model", one_line(each.name, TITLE_CHARACTERS), detail, "models.py", {"model": readable(file.path)}
+            )
         if found == MOST_OF_A_KIND:
             return
 
