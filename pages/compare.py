@@ -28,7 +28,7 @@ def choose() -> None:
 
 
 bench = current()
-with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+with st.container(horizontal=True, vertical_alignment="center", gap="medium", key="compare_head"):
     st.title("Compare", anchor=False, width="content")
     kind = open_kind()
     st.segmented_control(

@@ -95,6 +95,21 @@ def test_a_page_can_be_read_and_used(kept: Server, page: Page, title: str) -> No
     assert nameless == []
 
 
+def test_the_title_stands_at_the_same_height_on_every_page(kept: Server, page: Page) -> None:
+    tops = {}
+    for title, path in PAGES.items():
+        page.goto(kept.url + path)
+        heading = page.get_by_role("heading", name=title, exact=True)
+        heading.wait_for()
+        is_settled(page)
+        tops[title] = heading.evaluate(
+            "title => { const text = document.createRange(); text.selectNodeContents(title); "
+            "return Math.round(text.getBoundingClientRect().top); }"
+        )
+    tops.pop("Overview", None)  # its logo stands beside the name
+    assert len(set(tops.values())) == 1, tops
+
+
 def test_a_warning_in_a_caption_can_be_read(kept: Server, page: Page) -> None:
     page.goto(f"{kept.url}/models?view=get&get=nonsense")
     page.get_by_text("nonsense is not in the catalogue").wait_for()

@@ -32,6 +32,8 @@ from pages.parts.plain import plain
 OF, REST, KEPT, GIVEN = "plan_of", "plan_rest", "plan_kept", "plan_given"
 """Session state keys: the question shown, values without a field, and per question the plan as typed and its source."""
 
+OBJECTIVE_WIDTH = 446  # three fields of the usual width, which share what is narrower
+
 OWN = ("rounds", "seed", "timeout_s", "measures_cold", "compares_answers", "goal", "may_change_answers")
 PRESETS: dict[Question, str] = {
     "speed": "quick", "settings": "settings", "python": "python", "engines": "engines", "users": "users",
@@ -215,10 +217,14 @@ def _aim() -> None:
 
 def _objective() -> None:
     st.caption("Objective")
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, "Longest acceptable wait")
-        number("per_s", "At least, tok/s", 0.01, 100_000.0, 1.0, "Speed of each stream after its first token")
-        number("share", "For, % of requests", 50, 100, 1, "Share of requests that must meet both")
+    with st.container(width=OBJECTIVE_WIDTH):
+        columns = st.columns(3, gap="small", vertical_alignment="bottom")
+        with columns[0]:
+            number("ttft_s", "First token within, s", 0.001, 3600.0, 0.5, "Longest acceptable wait")
+        with columns[1]:
+            number("per_s", "At least, tok/s", 0.01, 100_000.0, 1.0, "Speed of each stream after its first token")
+        with columns[2]:
+            number("share", "For, % of requests", 50, 100, 1, "Share of requests that must meet both")
 
 
 def _fixed(question: Question) -> None:

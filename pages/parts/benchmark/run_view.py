@@ -31,6 +31,7 @@ from pages.parts.plain import plain
 from pages.parts.units import moment
 
 METRIC, BASELINE = "run_metric_", "run_baseline_"
+CHOICES_WIDTH = 576  # of both together: they share what is narrower
 ENDED = {"stopped": "stopped", "interrupted": "interrupted", "failed": "failed", "running": "running", "done": ""}
 
 
@@ -136,13 +137,14 @@ def _choices(run: RunRecord, summary: Summary) -> None:
     labels = {cell.number: cell.label for cell in summary.cells if cell.metrics}
     if len(labels) < 2:
         return
-    with st.container(horizontal=True, gap="small"):
-        st.selectbox(
-            "Metric", measured, width=240, format_func=lambda name: METRICS_BY_NAME[name].label,
+    with st.container(width=CHOICES_WIDTH):
+        of_metric, of_baseline = st.columns([3, 4], gap="small")
+        of_metric.selectbox(
+            "Metric", measured, format_func=lambda name: METRICS_BY_NAME[name].label,
             **address.bound("metric", METRIC + run.id, summary.main_metric),
         )  # fmt: skip
-        st.selectbox(
-            "Baseline", list(labels), width=320, format_func=labels.__getitem__,
+        of_baseline.selectbox(
+            "Baseline", list(labels), format_func=labels.__getitem__,
             **address.bound("baseline", BASELINE + run.id, summary.baseline),
         )  # fmt: skip
 
