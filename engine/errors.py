@@ -22,6 +22,7 @@
 The pages show the text of any of these next to the action that failed; any other exception is a defect of this code.
 """
 
+import re
 from typing import Self
 
 MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
@@ -34,6 +35,16 @@ def bounded(text: str) -> str:
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[: MOST_CHARACTERS - LAST_CHARACTERS - 3]}...{text[-LAST_CHARACTERS:]}"
+
+
+_WORD = re.compile(r"(?:a|[a-z]{2,})(?=[ ,;](?!= ))")
+"""First word of a sentence; a parameter before its value and names such as llama.cpp and n_ctx are none."""
+
+
+def sentence(error: object) -> str:
+    """Return the text of an error as it stands alone, with a capital; errors also follow a name and a colon."""
+    text = str(error)
+    return text[:1].upper() + text[1:] if _WORD.match(text) else text
 
 
 class EngineError(Exception):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.history import TrialLabel
 from engine.protocol import Capabilities
 from engine.units import counted, duration, significant
@@ -276,20 +276,20 @@ def _after(bench: Workbench, trial: Trial, family: Sequence[Relative]) -> None:
 
 def _facts(bench: Workbench, trial: Trial) -> list[str]:
     """Return what is worth knowing of an ended trial, in words."""
-    facts = [] if trial.engine is None else [f"answered by {plain(trial.engine.name)}"]
+    facts = [] if trial.engine is None else [f"Answered by {plain(trial.engine.name)}"]
     if trial.node:
-        facts.append(f"answered on node {plain(trial.node)}")
+        facts.append(f"Answered on node {plain(trial.node)}")
     prompt = perplexity(trial.prompt_steps)
     if prompt is not None:
-        facts.append(f"prompt perplexity {prompt:,.1f}")
+        facts.append(f"Prompt perplexity {prompt:,.1f}")
     if (
         trial.label in (TrialLabel.BRANCH, TrialLabel.SAMPLE)
         and not trial.timings.num_cached
         and len(trial.prompt_ids) >= LONG_PROMPT
     ):
-        facts.append("the text before the branch was computed again")
+        facts.append("The text before the branch was computed again.")
     if (other := bench.branching.first_other_token(trial)) is not None:
-        facts.append(f"pasted as text, it has other tokens from token {other + 1:,} on")
+        facts.append(f"Pasted as text, it has other tokens from token {other + 1:,} on.")
     return facts
 
 
@@ -309,13 +309,13 @@ def _moved(bench: Workbench, trial: Trial) -> None:
     measured_id, shift = st.session_state.get(SHIFT, (None, None))
     if measured_id == trial.id:
         st.caption(
-            f"recomputed in one pass, logprobs differ by up to {significant(shift.largest)} nats "
-            f"(99 % of {counted(shift.num_tokens, 'token')}: under {significant(shift.p99)})",
+            f"Recomputed in one pass, logprobs differ by up to {significant(shift.largest)} nats "
+            f"(99 % of {counted(shift.num_tokens, 'token')}: under {significant(shift.p99)}).",
             width="content",
         )
         return
-    why = "part of the prompt was reused" if trial.timings.num_cached else "other trials ran at the same time"
-    st.caption(f"{why}, which shifts the logits slightly", width="content")
+    why = "Part of the prompt was reused" if trial.timings.num_cached else "Other trials ran at the same time"
+    st.caption(f"{why}, which shifts the logits slightly.", width="content")
     st.button("Measure the shift", type="tertiary", key="lab_measure", on_click=_measure, args=(bench, trial))
 
 
@@ -336,7 +336,7 @@ def _copy(bench: Workbench, trial: Trial | None) -> None:
     except sampling_editor.SettingError as error:
         st.caption(plain(f"Fix {error.label} to copy this as code."), width="content")
     except EngineError as error:
-        st.caption(plain(str(error)), width="content")
+        st.caption(plain(sentence(error)), width="content")
 
 
 bench = current()

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from engine.backends.dialects import NOT_REPORTED, gives_ids
 from engine.chat_options import ChatOptions
 from engine.comparing.beams import Beams
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.history import EngineIdentity, ModelIdentity, TrialRecord
 from engine.jobs import Job
 from engine.results import Completion, Timings
@@ -163,7 +163,7 @@ class Trial(ABC):
         """Return how it ended, ready for JSON."""
         completion = self.completion
         if completion is None:
-            return {"error": str(self.error or "It ended without a result.")}
+            return {"error": sentence(self.error or "It ended without a result.")}
         return {
             "finish_reason": completion.finish_reason,
             "sentence": end_sentence(completion, self.pool.padded_n_ctx, is_call=bool(self.client)),

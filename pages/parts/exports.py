@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.history.archives.pieces import ArchivePieces
 from engine.workbench import Workbench
 
@@ -66,7 +66,7 @@ def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
             try:
                 first = await asyncio.to_thread(next, pieces)
             except EngineError as error:
-                return PlainTextResponse(str(error), 409)
+                return PlainTextResponse(sentence(error), 409)
             return Download(first, pieces, stack.pop_all())
 
     return [Route(PATH, export)]

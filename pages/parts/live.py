@@ -19,7 +19,7 @@ import numpy as np
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, sentence
 from engine.jsonable import figure
 from engine.llama.frozen import Flip
 from engine.steps import StepTable
@@ -241,10 +241,10 @@ class Page:
             body |= sampled_again(again, watched.steps, asked.shown)
             words = partial(self._words.new_of, watched.steps.vocabulary, np.array(again.result.ids))
         except EngineError as error:
-            body["error"] = str(error)
+            body["error"] = sentence(error)
         except Exception:
             _log.exception("Trial %s could not be sampled again", asked.job)
-            body["error"] = "an internal error prevented it; see the log"
+            body["error"] = "An internal error prevented it; see the log."
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await self._send(lambda: {"job": asked.job, "resampled": {**body, **words()}})
 
@@ -262,7 +262,7 @@ class Page:
             try:
                 vocabulary, ids = await asyncio.to_thread(tokenised)
             except EngineError as error:
-                await self._send(partial(dict, text={**answer, "error": str(error)}))
+                await self._send(partial(dict, text={**answer, "error": sentence(error)}))
             else:
                 await self._send(message)
 
@@ -275,7 +275,7 @@ class Page:
                 await self._send(feed.message)
                 await asyncio.sleep(WORDS_S)
         except EngineError as error:
-            await self._send(partial(feed.refusal, str(error)))
+            await self._send(partial(feed.refusal, sentence(error)))
         except (WebSocketDisconnect, RuntimeError):
             return
         finally:
@@ -297,7 +297,7 @@ class Page:
             else:
                 await self._relay(Feed(trial, watched, self._words, first, latency=latency))
         except EngineError as error:
-            await self._fail(trial, str(error))
+            await self._fail(trial, sentence(error))
         except (WebSocketDisconnect, RuntimeError):
             # The page left during a send; `serve` is notified too and closes the socket.
             return

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from pages.parts.plain import plain, visible
 
 _ASKED = "_asked"
@@ -17,7 +17,7 @@ def notice(error: EngineError | str) -> None:
 
     Indented lines, such as a caret below a word, keep their position below the preceding line.
     """
-    lines = [line for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in sentence(error).splitlines() if line.strip()]
     indented = next((number for number, line in enumerate(lines) if line[:1].isspace()), len(lines) + 1)
     parts = [plain(line) for line in lines[: max(indented - 1, 0)]]
     if indented < len(lines):

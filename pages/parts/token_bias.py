@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, sentence
 from engine.files import named_path
 from engine.specs import Sampling
 from engine.vocabulary import Vocabulary
@@ -183,7 +183,7 @@ def _search(prefix: str) -> None:
     try:
         vocabulary = _vocabulary(prefix)
     except EngineError as error:
-        st.caption(plain(str(error)))
+        st.caption(plain(sentence(error)))
         return
     found = vocabulary.search(query.replace("\\n", "\n").replace("\\t", "\t"))
     listed = {token.id for token in state[prefix + "tokens"]}

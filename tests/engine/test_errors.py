@@ -136,3 +136,24 @@ def test_every_kept_error_is_bare() -> None:
     paths = sorted([*ROOT.glob("engine/**/*.py"), *ROOT.glob("pages/**/*.py"), ROOT / "app.py"])
     assert len(paths) > 100
     assert [f"{path}:{line}" for path in paths for line in _kept(ast.parse(path.read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "alone"),
+    [
+        ("the prompt is empty", "The prompt is empty"),
+        ("grammar ends unexpectedly", "Grammar ends unexpectedly"),
+        ("a step, and no other", "A step, and no other"),
+        ("no, never", "No, never"),
+        ("Already a sentence", "Already a sentence"),
+        ("temperature = -1: must be at least 0", "temperature = -1: must be at least 0"),
+        ("max_tokens: Expected int", "max_tokens: Expected int"),
+        ("llama.cpp refused it", "llama.cpp refused it"),
+        ("n must be 1", "n must be 1"),
+        ("/models/story.gguf: is cut", "/models/story.gguf: is cut"),
+        ("", ""),
+    ],
+)
+def test_an_error_that_stands_alone_begins_with_a_capital_unless_that_is_a_name(text: str, alone: str) -> None:
+    assert errors.sentence(text) == alone
+    assert errors.sentence(EngineError(text)) == alone

@@ -199,7 +199,7 @@ def test_score_only_scores_the_conversation_with_the_message(chatting: Workbench
     assert not len(scored.steps) and scored.draft.messages == asked("A king?", said(first), "A fox?")
     known = [*first.prompt_ids, *first.steps.ids]
     assert list(scored.prompt_ids[: len(known)]) == known
-    assert "prompt perplexity" in captions(at)
+    assert "Prompt perplexity" in captions(at)
 
 
 def test_a_changed_system_prompt_holds_from_the_next_message_on(chatting: Workbench) -> None:

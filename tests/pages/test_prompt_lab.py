@@ -127,7 +127,7 @@ def test_step_continue_regenerate_and_score(bench: Workbench) -> None:
     assert again.seed != more.seed and again.prompt_ids == more.prompt_ids
     scored = shown(press(at, "do_ink_highlighter"), bench)
     assert not len(scored.steps)
-    assert "prompt perplexity" in captions(at)
+    assert "Prompt perplexity" in captions(at)
 
 
 def test_what_was_only_scored_or_stepped_leaves_length_and_scoring_of_the_editor_alone(bench: Workbench) -> None:

@@ -12,7 +12,7 @@ from engine.bench.planning.engines import known_engines, label_of
 from engine.bench.planning.layout import parse_layout
 from engine.bench.planning.plan import Question
 from engine.embedding.models import EMBEDDED_NAME
-from engine.errors import ConfigError
+from engine.errors import ConfigError, sentence
 from engine.machine.cores import num_cores
 from engine.models import embedded_model
 from engine.protocol import EXTERNAL
@@ -78,7 +78,7 @@ def _row(axis: Axis) -> None:
     try:
         values = _values(axis)
     except Unreadable as error:
-        st.caption(f":orange[{plain(str(error))}]")
+        st.caption(f":orange[{plain(sentence(error))}]")
         return
     resolved = [_resolved(axis, value) for value in values]
     if not _choices(axis) and resolved != _texts(axis.name):

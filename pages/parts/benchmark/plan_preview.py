@@ -9,7 +9,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from engine.bench.planning.plan import Plan
 from engine.bench.planning.preview import Offer, Preview, share_of
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.units import HOUR_S, NOT_MEASURED, counted, duration, quantity
 from engine.workbench import Workbench
 from pages.parts import number_columns
@@ -30,7 +30,7 @@ def show(bench: Workbench, read: Callable[[], Plan]) -> Preview | None:
         plan = read()
         preview = bench.bench.preview(plan)
     except EngineError as error:
-        problem = MARKED if isinstance(error, Unreadable) else str(error)
+        problem = MARKED if isinstance(error, Unreadable) else sentence(error)
         st.caption(f":orange[{plain(problem)}]")
         st.button("Run", type="primary", icon=":material/play_arrow:", key="plan_run", disabled=True)
         return None

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from engine.errors import ConfigError, EngineError
+from engine.errors import ConfigError, EngineError, sentence
 from engine.units import counted
 from engine.vocabulary import Vocabulary
 from engine.workbench import Workbench
@@ -43,7 +43,7 @@ def popover(bench: Workbench, trial: Trial | None) -> None:
         try:
             rendered = _rendered(bench, trial)
         except ConfigError as error:
-            st.caption(plain(str(error)))
+            st.caption(plain(sentence(error)))
         except EngineError as error:
             notice(error)
         else:

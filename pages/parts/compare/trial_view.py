@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.comparing.arms import MAX_REPEATS, ComparisonPlan, ComparisonRecord
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.units import counted
 from engine.workbench import Workbench
 from engine.workbench.compare_run import CompareRun
@@ -102,7 +102,7 @@ def _missing(bench: Workbench, plan: ComparisonPlan | EngineError) -> str:
     try:
         bench.model.loaded()
     except EngineError as error:
-        return str(error)
+        return sentence(error)
     return ""
 
 
@@ -114,7 +114,7 @@ def _remarks(
     if isinstance(plan, SettingError):
         parts.append(f"Fix {plan.label} to run.")
     elif isinstance(plan, EngineError):
-        parts.append(str(plan))
+        parts.append(sentence(plan))
     if bench.bench.running is not None:
         parts.append("A benchmark is running: trials start between its samples.")
     if record is not None and trial_state.is_edited(record):

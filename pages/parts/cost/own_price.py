@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from engine.cost import Price
-from engine.errors import ConfigError
+from engine.errors import ConfigError, sentence
 from engine.units import dollars
 from engine.workbench import Workbench, costing
 from pages.parts.cost.price_table import NUMBERS
@@ -53,7 +53,7 @@ def _form(bench: Workbench, prices: Sequence[Price], machine: str, kept: Price |
     try:
         price = Price(machine=machine, kind="own", source="typed here", **_typed(by))
     except ConfigError as error:
-        st.caption(f":orange[{plain(str(error))}]")
+        st.caption(f":orange[{plain(sentence(error))}]")
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         st.button(

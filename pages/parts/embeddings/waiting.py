@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.embedding.specs import EmbedSpec
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.workbench import Workbench
 from engine.workbench.embedding_manager import Embedded
 from engine.workbench.machine_lease import MachineBusy
@@ -19,7 +19,7 @@ def vectors(bench: Workbench, texts: tuple[str, ...], spec: EmbedSpec, *, is_que
     try:
         task = bench.embedding.embed(texts, spec, is_query=is_query)
     except MachineBusy as error:
-        st.info(plain(str(error)), icon=":material/hourglass_empty:")
+        st.info(plain(sentence(error)), icon=":material/hourglass_empty:")
         return None
     except EngineError as error:
         notice(error)

@@ -6,7 +6,7 @@ from functools import partial
 import pandas as pd
 import streamlit as st
 
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.history import History
 from engine.history.reports import NAME_CHARACTERS, TEXT_CHARACTERS, Block, Report
 from engine.units import counted
@@ -154,7 +154,7 @@ def _part(bench: Workbench, history: History, block: Block, number: int) -> None
     try:
         part = part_of(bench, history, block)
     except EngineError as error:
-        st.caption(plain(str(error)))
+        st.caption(plain(sentence(error)))
         return
     _title(part, number)
     st.caption(plain(part.facts))

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from engine.errors import EngineError
+from engine.errors import EngineError, sentence
 from engine.workbench import Workbench
 from pages.parts.palette.entries import entries
 
@@ -24,7 +24,7 @@ def routes(workbench: Callable[[], Workbench]) -> list[BaseRoute]:
         try:
             found = await asyncio.to_thread(lambda: [entry._asdict() for entry in entries(workbench(), text)])
         except EngineError as error:
-            return PlainTextResponse(str(error), 409)
+            return PlainTextResponse(sentence(error), 409)
         return Response(_encode(found), media_type="application/json", headers={"Cache-Control": "no-store"})
 
     return [Route(PATH, find)]
