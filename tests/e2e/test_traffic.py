@@ -3,13 +3,14 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Dialog, Page, expect
+from playwright.sync_api import Dialog, Locator, Page, WebSocketRoute, expect
 
 from engine.api.openai.server import KEY_FILE
 from tests.e2e.conftest import Server, is_settled, running
@@ -20,12 +21,8 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 OpenPage = Callable[..., Page]
-ENDS_OUT_OF_SIGHT = """() => {
-  const hosts = [...document.querySelectorAll("*")].filter((one) => one.shadowRoot);
-  const [error] = [document, ...hosts.map((one) => one.shadowRoot)].flatMap(
-    (root) => [...root.querySelectorAll("td.error > span")]);
-  return error.getBoundingClientRect().right > error.closest(".scroll").getBoundingClientRect().right;
-}"""
+IS_WHOLE = "table => table.getBoundingClientRect().width <= table.closest('.scroll').clientWidth"
+"""Whether a table needs no scrolling to the side."""
 
 
 class Served(NamedTuple):
@@ -46,8 +43,21 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with calls of any tests."""
+    with serving(tmp_path_factory.mktemp("traffic")) as served:
+        yield served
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Served]:
+    """A server without calls."""
+    with serving(tmp_path) as served:
+        yield served
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[Served]:
     port = free_port()
-    home: Path = tmp_path_factory.mktemp("traffic")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOGITBENCH_API_PORT", str(port))
         with running(home) as server:
@@ -68,11 +78,22 @@ def is_ready(port: int) -> bool:
         connection.close()
 
 
-def test_a_call_appears_by_itself_and_is_opened(served: Served, open_page: OpenPage) -> None:
+def table(page: Page) -> Locator:
+    return page.get_by_role("table", name="Calls, newest first")
+
+
+def number_of(served: Served, open_page: OpenPage, client: str) -> int:
+    """The number of the latest call of a client."""
     page = open_page(f"{served.server.url}/traffic", "Traffic")
+    row = table(page).locator("tbody tr").filter(has_text=client).first
+    return int(row.get_attribute("data-number") or 0)
+
+
+def test_a_call_appears_by_itself_and_is_opened(fresh: Served, open_page: OpenPage) -> None:
+    page = open_page(f"{fresh.server.url}/traffic", "Traffic")
     expect(page.get_by_text("No calls yet.")).to_be_visible()
-    served.call("first/1", prompt="Once upon a time")
-    row = page.get_by_role("table", name="Calls, newest first").locator("tbody tr")
+    fresh.call("first/1", prompt="Once upon a time")
+    row = table(page).locator("tbody tr")
     expect(row).to_have_count(1)
     expect(row).to_contain_text("first/1")
     expect(row).to_contain_text("done")
@@ -84,36 +105,73 @@ def test_a_call_appears_by_itself_and_is_opened(served: Served, open_page: OpenP
     expect(page.get_by_text('"prompt": "Once upon a time"')).to_be_visible()
 
 
-def test_a_filter_stands_in_the_address(served: Served, open_page: OpenPage) -> None:
-    served.call("second/1", prompt="The king")
-    served.call("third/1", prompt="The fox", max_tokens="many")
-    page = open_page(f"{served.server.url}/traffic", "Traffic")
-    row = page.get_by_role("table", name="Calls, newest first").locator("tbody tr")
+def test_a_filter_stands_in_the_address(fresh: Served, open_page: OpenPage) -> None:
+    fresh.call("second/1", prompt="The king")
+    fresh.call("third/1", prompt="The fox", max_tokens="many")
+    page = open_page(f"{fresh.server.url}/traffic", "Traffic")
+    row = table(page).locator("tbody tr")
     expect(row.filter(has_text="second/1")).to_have_count(1)
+    is_settled(page)
     page.get_by_role("radio", name="Failed").click()
     expect(row).to_have_count(1)
     expect(row).to_contain_text("third/1")
     expect(page).to_have_url(re.compile(r"state=failed"))
     page.reload()
     expect(row).to_have_count(1)
-    served.call("fourth/1", prompt=5)
+    expect(page.get_by_text("1 of 2 calls since the start")).to_be_visible()
+    fresh.call("fourth/1", prompt=5)
     expect(row).to_have_count(2)
     page.get_by_role("button", name="Clear").click()
     expect(row.filter(has_text="second/1")).to_have_count(1)
 
 
 def test_a_call_opened_by_its_address_is_in_sight_in_the_table(served: Served, open_page: OpenPage) -> None:
-    for number in range(14):
-        served.call(f"many/{number}", prompt="x", model="none")
-    page = open_page(f"{served.server.url}/traffic?call=1", "Traffic")
-    opened = page.get_by_role("table", name="Calls, newest first").locator("tr[aria-selected=true]")
-    expect(opened).to_have_attribute("data-number", "1")
+    served.call("opened/1", prompt="x", max_tokens=1)
+    number = number_of(served, open_page, "opened/1")
+    for other in range(14):
+        served.call(f"many/{other}", prompt="x", model="none")
+    page = open_page(f"{served.server.url}/traffic?call={number}", "Traffic")
+    opened = table(page).locator("tr[aria-selected=true]")
+    expect(opened).to_have_attribute("data-number", str(number))
     expect(opened).to_be_in_viewport()
+
+
+def test_rows_that_come_again_after_a_lost_connection_leave_the_page_where_it_is_read(
+    served: Served, open_page: OpenPage
+) -> None:
+    served.call("lost/1", prompt="Once upon a time", max_tokens=40, ignore_eos=True)
+    number = number_of(served, open_page, "lost/1")
+    for other in range(14):
+        served.call(f"many/{other}", prompt="x", model="none")
+    page = open_page(f"{served.server.url}/traffic", "Traffic")
+    sockets: list[WebSocketRoute] = []
+
+    def follow(socket: WebSocketRoute) -> None:
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    page.route_web_socket(re.compile("/logitbench/calls$"), follow)
+    page.set_viewport_size({"width": 1400, "height": 600})
+    page.goto(f"{served.server.url}/traffic?call={number}")
+    expect(table(page).locator("tr[aria-selected=true]")).to_be_in_viewport()
+    expect(page.locator(".candidates").first).to_be_visible()
+    is_settled(page)
+    main = page.get_by_test_id("stMain")
+    main.evaluate("main => main.scrollTo(0, main.scrollHeight)")
+    before = main.evaluate("main => main.scrollTop")
+    assert before > 300
+    rows = table(page).locator("tbody")
+    rows.evaluate("body => body.firstElementChild.classList.add('of-before')")
+    sockets[-1].close()
+    expect(rows.locator(".of-before")).to_have_count(0)
+    assert len(sockets) == 2
+    expect(table(page).locator("tr[aria-selected=true]")).to_have_attribute("data-number", str(number))
+    assert main.evaluate("main => main.scrollTop") == before
 
 
 def test_code_can_be_read_in_both_themes(served: Served, open_page: OpenPage) -> None:
     served.call("code/1", prompt="Once", max_tokens=2, logprobs=1, echo=True)
-    page = open_page(f"{served.server.url}/traffic?call=1", "Traffic")
+    page = open_page(f"{served.server.url}/traffic?call={number_of(served, open_page, 'code/1')}", "Traffic")
     page.get_by_role("tab", name="Request as sent").click()
     expect(page.get_by_text('"prompt":').first).to_be_visible()
     is_settled(page)
@@ -129,7 +187,7 @@ def test_the_keyboard_goes_to_one_row_from_it_to_others_and_on(served: Served, o
     for number in range(3):
         served.call(f"keys/{number}", prompt="x", model="none")
     page = open_page(f"{served.server.url}/traffic", "Traffic")
-    rows = page.get_by_role("table", name="Calls, newest first").locator("tbody tr")
+    rows = table(page).locator("tbody tr")
     expect(rows.nth(2)).to_contain_text("keys/0")
     is_settled(page)
     expect(rows.and_(page.locator("[tabindex='0']"))).to_have_count(1)
@@ -145,14 +203,20 @@ def test_the_keyboard_goes_to_one_row_from_it_to_others_and_on(served: Served, o
     expect(rows.nth(1)).to_have_attribute("aria-selected", "true")
 
 
-@pytest.mark.parametrize("width", [1400, 900])
-def test_the_dots_of_a_long_error_are_in_sight(served: Served, open_page: OpenPage, width: int) -> None:
-    served.call("a-client-whose-name-is-long/1", prompt="x", model="a-model-whose-name-is-long-" * 9)
-    page = open_page(f"{served.server.url}/traffic?state=failed", "Traffic")
-    page.set_viewport_size({"width": width, "height": 900})
-    error = page.locator("td.error > span").first
-    expect(error).to_contain_text("is not loaded")
-    page.wait_for_function(f"() => !({ENDS_OUT_OF_SIGHT})()")
+@pytest.mark.parametrize("state", ["", "?state=failed"])
+def test_no_column_is_reached_by_scrolling_only(served: Served, open_page: OpenPage, state: str) -> None:
+    client = "a-client-whose-name-is-long/1"
+    served.call(client, prompt="Once upon a time", max_tokens=200, ignore_eos=True)
+    served.call(client, prompt="x", model="a-model-whose-name-is-long-" * 9)
+    page = open_page(f"{served.server.url}/traffic{state}", "Traffic")
+    expect(page.locator("td.error").first).to_contain_text("is not loaded")
+    for width in (2100, 1400, 1200, 1000, 900, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        until(lambda: table(page).evaluate(IS_WHOLE), "the table is wider than its place")
+        heads = table(page).locator("th:visible").all_inner_texts()
+        assert {"client", "state", "tokens", "took"} <= set(heads)
+        assert ("speed" in heads) == (width > 600)
+        assert ("model" in heads) == (width > 2000)
 
 
 def test_hostile_texts_are_shown_as_they_are(served: Served, open_page: OpenPage) -> None:
@@ -167,7 +231,7 @@ def test_hostile_texts_are_shown_as_they_are(served: Served, open_page: OpenPage
         dialog.dismiss()
 
     page.on("dialog", dismiss)
-    row = page.get_by_role("table", name="Calls, newest first").locator("tbody tr").filter(has_text="evil <img")
+    row = table(page).locator("tbody tr").filter(has_text="evil <img")
     expect(row).to_have_count(2)
     row.first.click()
     expect(page.get_by_text("is not loaded").first).to_be_visible()

@@ -23,7 +23,7 @@ from engine.workbench.model_manager import ModelState
 from pages.parts.plain import plain, visible
 from pages.parts.traffic import call_code, call_view, server_bar
 from pages.parts.traffic.call_again import sampling_fields
-from pages.parts.traffic.call_cells import cells
+from pages.parts.traffic.call_cells import COLUMNS, cells
 from pages.parts.traffic.call_feed import SHOWN_ROWS, CallFeed
 from pages.parts.traffic.call_filter import Wanted
 from tests.pages.app import HOSTILE, address, open_page, press, primary, said
@@ -100,10 +100,15 @@ def test_calls_are_rows_and_one_opens_with_its_request(api: ApiServer) -> None:
     rows = first_rows(api, Wanted())
     assert [row["cells"][1] for row in rows] == ["lm-eval/0.4", "curl/8"]
     assert [row["state"] for row in rows] == ["done", "done"]
-    assert [row["cells"][5] for row in rows] == [str(row.figures.num_generated) for row in api.traffic.rows()]
-    assert rows[0]["cells"][6].endswith(" tok/s") and rows[0]["cells"][9].endswith(" bits")
+    shown = [dict(zip((column.heading for column in COLUMNS), row["cells"], strict=True)) for row in rows]
+    assert [row["tokens"] for row in shown] == [str(row.figures.num_generated) for row in api.traffic.rows()]
+    assert shown[0]["speed"].endswith(" tok/s") and shown[0]["surprise"].endswith(" bits")
+    assert shown[0]["took"].endswith("s") and shown[0]["model"]
     at = page(call="1")
     assert "Call 1" in said(at) and "prompt tokens" in said(at)
+    first = shown[-1]
+    for heading in ("model", "speed", "first token", "took", "surprise", "least expected"):
+        assert plain(first[heading]) in said(at), heading
     assert any('"seed": 1' in element.value for element in at.main.code)
     assert plain("Sent, not understood: best_of") in [element.value for element in at.main.caption]
     assert any(element.value.strip() == "Once upon" for element in at.main.code)
@@ -142,10 +147,13 @@ def test_a_call_is_described_by_what_it_has() -> None:
     row = CallRow(
         1, datetime.now(UTC), "curl/8", "/v1/embeddings", "m", "done", Figures(num_prompt=1), 0.5, (), "", "", 2
     )
-    assert call_view.sentence(row) == "curl/8 to /v1/embeddings · 1 prompt token · done after 500 ms"
+    assert call_view.sentence(row) == "curl/8 to /v1/embeddings · done after 500 ms · 1 prompt token"
     row = row._replace(endpoint="/v1/completions", trials=("1",), figures=Figures(num_prompt=2_000, num_generated=3))
+    said = "curl/8 to /v1/completions · m · done after 500 ms · 2,000 prompt tokens · 3 generated"
+    assert call_view.sentence(row) == said
+    figures = row.figures._replace(surprise_bits=4.0, unsure="a fox", unsure_p=0.5)
     assert (
-        call_view.sentence(row) == "curl/8 to /v1/completions · 2,000 prompt tokens · 3 generated · done after 500 ms"
+        call_view.sentence(row._replace(figures=figures)) == f"{said} · surprise 4.00 bits · least expected 50 %  a␣fox"
     )
     assert call_view.sentence(row._replace(state="running")) == "curl/8 to /v1/completions · running"
 

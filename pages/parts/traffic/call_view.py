@@ -3,6 +3,7 @@
 import json
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from engine.api.openai.server import ApiServer
 from engine.api.openai.traffic import LONGEST_BODY, CallRow
@@ -15,6 +16,7 @@ from pages.parts.notice import notice
 from pages.parts.plain import plain, visible
 from pages.parts.token_strip import token_strip
 from pages.parts.traffic import call_code, why_slow
+from pages.parts.traffic.call_cells import unsure
 from pages.parts.traffic.call_filter import LIVE
 from pages.parts.traffic.call_table import ANSWER, CALL
 
@@ -22,6 +24,8 @@ AWAIT_S = 0.25
 MOST_ANSWERS, MOST_COMPARED = 64, 8
 LONGEST_SHOWN = 100_000
 """Answers to choose from and to compare; characters of a prompt that are drawn."""
+LONG_CHARACTERS, LONG_LINES, LONG_HEIGHT = 600, 15, 360
+"""Characters or lines from which on a text scrolls, in so many pixels."""
 
 
 def show(bench: Workbench, api: ApiServer) -> None:
@@ -55,6 +59,8 @@ def sentence(row: CallRow) -> str:
     figures, said = row.figures, [f"{row.client} to {row.endpoint}"]
     if row.state in LIVE:  # the strip shows its figures, which change
         return " · ".join([*said, row.state])
+    said += [row.model] if row.trials and row.model else []
+    said.append(f"{row.state} after {quantity(row.elapsed_s, 's')}")
     cached = f", {figures.num_cached:,} of them from the cache" if figures.num_cached else ""
     if figures.num_prompt:
         said.append(f"{counted(figures.num_prompt, 'prompt token')}{cached}")
@@ -64,7 +70,11 @@ def sentence(row: CallRow) -> str:
         said.append(f"first token after {quantity(figures.ttft_s, 's')}")
     if figures.per_s is not None:
         said.append(quantity(figures.per_s, "tok/s"))
-    return " · ".join([*said, f"{row.state} after {quantity(row.elapsed_s, 's')}"])
+    if figures.surprise_bits is not None:
+        said.append(f"surprise {quantity(figures.surprise_bits, 'bits')}")
+    if least := unsure(figures):
+        said.append(f"least expected {least}")
+    return " · ".join(said)
 
 
 def pretty(body: str) -> str:
@@ -133,12 +143,18 @@ def _request(row: CallRow, trial: Trial | None) -> None:
     tabs = ["Request as sent"] if trial is None else ["Prompt as rendered", "Request as sent"]
     *rendered, sent = st.tabs(tabs)
     for tab in rendered:
-        tab.code(harmless(trial.draft.prompt if trial else ""), language=None, wrap_lines=True, height=360)
+        _code(tab, trial.draft.prompt if trial else "", None)
     if trial is not None and trial.draft.unknown_fields:
         sent.caption(plain(f"Sent, not understood: {', '.join(trial.draft.unknown_fields)}"))
     if row.is_cut:
         sent.caption(f"The first {LONGEST_BODY:,} of {row.num_bytes:,} bytes")
-    sent.code(harmless(pretty(row.body)), language="json", wrap_lines=True, height=360)
+    _code(sent, pretty(row.body), "json")
+
+
+def _code(tab: DeltaGenerator, text: str, language: str | None) -> None:
+    """Draw a text in the room that it needs; a long one scrolls."""
+    is_long = len(text) > LONG_CHARACTERS or text.count("\n") >= LONG_LINES
+    tab.code(harmless(text), language=language, wrap_lines=True, height=LONG_HEIGHT if is_long else "content")
 
 
 @st.fragment(run_every=AWAIT_S)

@@ -34,6 +34,7 @@ def show(traffic: Traffic, wanted: Wanted) -> None:
             "wanted": {name: getattr(wanted, name) for name in wanted.__struct_fields__},
             "chosen": int(chosen) if chosen.isascii() and chosen.isdecimal() and len(chosen) < 10 else 0,
             "most": SHOWN_ROWS,
+            "isFiltered": wanted != Wanted(),
             "empty": EMPTY if wanted == Wanted() else "No call matches.",
             "clients": list(dict.fromkeys(row.client for row in traffic.rows()))[:MOST_CLIENTS],
         },

@@ -39,8 +39,8 @@ class Calls {
 
   head() {
     const line = this.table.createTHead().insertRow();
-    for (const [index, [label, help, isNumber]] of this.data.columns.entries()) {
-      const cell = element("th", `c${index}${isNumber ? " number" : ""}`, label);
+    for (const [label, help, kind, room] of this.data.columns) {
+      const cell = element("th", `${kind} ${room}`, label);
       cell.scope = "col";
       if (help) cell.title = help;
       line.append(cell);
@@ -106,14 +106,15 @@ class Calls {
     const isRefused = row.error && !row.cells[TOKENS];
     for (const [place, text] of row.cells.entries()) {
       if (isRefused && place === TOKENS) break;
-      const cell = element("td", columns[place][2] ? "number" : `text c${place}`, text);
-      if (!columns[place][2] && text) cell.title = text;
+      const [, , kind, room] = columns[place];
+      const cell = element("td", `${kind} ${room}`, text);
+      if (kind !== "number" && text) cell.title = text;
+      if (place === STATE) cell.classList.add("state");
       if (place === STATE && row.error) cell.title = row.error;
       line.append(cell);
     }
     if (isRefused) {
-      const cell = element("td", "text error");
-      cell.append(element("span", "", row.error));
+      const cell = element("td", "error", row.error);
       cell.colSpan = columns.length - TOKENS;
       cell.title = row.error;
       line.append(cell);
@@ -133,8 +134,10 @@ class Calls {
       this.status.textContent = this.data.empty;
       return;
     }
-    const shown = this.rows.size >= this.data.most ? ` · the latest ${count(this.data.most)} shown` : "";
-    this.status.textContent = `${count(this.num)} ${this.num === 1 ? "call" : "calls"} since the start${shown}`;
+    const isFull = this.rows.size >= this.data.most;
+    const shown = isFull ? ` · the latest ${count(this.data.most)} shown` : "";
+    const of = this.data.isFiltered && !isFull ? `${count(this.rows.size)} of ` : "";
+    this.status.textContent = `${of}${count(this.num)} ${this.num === 1 ? "call" : "calls"} since the start${shown}`;
   }
 
   mark(number) {
