@@ -50,10 +50,15 @@ class PromptsLine:
         gained = 0.0 if share is None else share - self._first_share
         left_s = elapsed_s * (1 - (share or 0)) / gained if gained > 0 else None
         self._left.report(left_s, self._began + elapsed_s)
+        left = Progress(left_s=self._left.at(self._began + elapsed_s), is_least=self._left.is_least).left
+        if is_last:
+            left = f"in {duration(elapsed_s)}"
+        elif share is not None and share >= 1:
+            left = ""
         step = _LAST_STEP if is_last else int(elapsed_s / _LINE_EVERY_S) if share is None else int(10 * share)
-        self._line.show(self._text(now, elapsed_s, is_last=is_last), step=step)
+        self._line.show(self._text(now, elapsed_s, left), step=step)
 
-    def _text(self, now: MapProgress, elapsed_s: float, *, is_last: bool) -> str:
+    def _text(self, now: MapProgress, elapsed_s: float, left: str) -> str:
         num_done = self._num_before + now.num_done
         of = "" if now.total is None else f"{num_done:,} of "
         parts = [of + counted(num_done if now.total is None else now.total, "prompt")]
@@ -61,12 +66,7 @@ class PromptsLine:
             parts.append(f"{now.num_failed:,} failed")
         if now.num_tokens:
             parts.append(quantity(now.num_tokens / elapsed_s, "tok/s"))
-        left = Progress(left_s=self._left.at(self._began + elapsed_s), is_least=self._left.is_least).left
-        if is_last:
-            parts.append(f"in {duration(elapsed_s)}")
-        elif left:
-            parts.append(left)
-        return ", ".join(parts)
+        return ", ".join([*parts, left] if left else parts)
 
     def end(self) -> None:
         """End the line on a terminal."""

@@ -69,6 +69,8 @@ class PromptFile:
             if sys.stdin is None:
                 raise ValueError("it is closed")
             return open(sys.stdin.fileno(), "rb", closefd=False)
+        except FileNotFoundError:
+            raise ConfigError(f"{self.name}: there is no such file") from None
         except (OSError, ValueError) as error:  # also a notebook's standard input
             raise ConfigError(f"{self.name}: cannot be read ({error})") from None
 
