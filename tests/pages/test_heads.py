@@ -92,7 +92,7 @@ def test_figures_of_a_page_are_sorted_as_numbers(
 
 def test_heads_of_trees_and_of_calls_are_in_lower_case() -> None:
     trees = (branches.HEADS, probable_view.HEADS, beams_view.SEQUENCE_HEADS, beams_view.TREE_HEADS)
-    found = [head for each in trees for _kind, head in each] + [head for head, _help, _is_number in call_cells.COLUMNS]
+    found = [head for each in trees for _kind, head in each] + [column.heading for column in call_cells.COLUMNS]
     assert [head for head in found if not is_low(head)] == []
 
 
