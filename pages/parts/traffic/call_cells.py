@@ -16,25 +16,25 @@ SMALLEST_PERCENTS = 1e-4
 
 
 class Column(NamedTuple):
-    """Column of the table; `room` is the narrowest table that has it, see calls.css."""
+    """Column of the table; `room` is the narrowest table with it ("extra": all but the medium ones), see calls.css."""
 
     heading: str
     help: str
     kind: Literal["text", "number", "code"]
-    room: Literal["any", "few", "some", "more", "much", "all"]
+    room: Literal["any", "few", "some", "more", "much", "extra"]
 
 
 COLUMNS = (
     Column("when", "", "text", "few"),
     Column("client", "the program, as it names itself", "text", "any"),
-    Column("endpoint", "", "text", "much"),
-    Column("model", "", "text", "all"),
+    Column("endpoint", "", "text", "more"),
+    Column("model", "", "text", "much"),
     Column("state", "", "text", "any"),
     Column("tokens", "generated tokens", "number", "any"),
     Column("speed", "decode rate of its answers together", "number", "few"),
     Column("first token", "from the request to the first token", "number", "some"),
-    Column("took", "from the request to its end", "number", "any"),
-    Column("cached", "share of the prompt's tokens that were taken from the cache", "number", "all"),
+    Column("took", "from the request to its end", "number", "extra"),
+    Column("cached", "share of the prompt's tokens that were taken from the cache", "number", "much"),
     Column("surprise", "mean of -log2 p over the generated tokens", "number", "more"),
     Column("least expected", "the lowest probability of a generated token, and that token", "code", "more"),
 )
