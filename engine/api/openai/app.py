@@ -67,7 +67,7 @@ class Routes:
             Route("/openapi.json", openapi_json),
             Route("/docs", docs_page),
             Route("/v1/models", self.models),
-            Route("/v1/models/{id}", self.model),
+            Route("/v1/models/{id:path}", self.model),
             Route("/tokenizer_info", self.tokenizer_info),
             Route("/vocabulary", self.vocabulary),
             Route("/tokenize", self.tokenize, methods=["POST"]),
@@ -97,11 +97,11 @@ class Routes:
         return json_response({"object": "list", "data": await self._models()})
 
     async def model(self, request: Request) -> Response:
-        """Describe one model."""
+        """Describe one model, whose name may have slashes."""
         name = request.path_params["id"]
         found = next((model for model in await self._models() if model.id == name), None)
         if found is None:
-            self._generator.check_model(name)
+            raise self._generator.unknown_model(name)
         return json_response(found)
 
     async def _models(self) -> list[Model]:

@@ -71,10 +71,13 @@ class Generator:
 
     def check_model(self, name: str) -> None:
         """Raise ApiError where a request names a model that is not loaded."""
-        if name and (known := self.model_id) and name != known:
-            raise ApiError(
-                404, f"The model {quoted(name)} is not loaded; {known!r} is.", param="model", code="model_not_found"
-            )
+        if name and self.model_id and name != self.model_id:
+            raise self.unknown_model(name)
+
+    def unknown_model(self, name: str) -> ApiError:
+        """Return the error of a request that names a model that is not loaded."""
+        message = f"The model {quoted(name)} is not loaded; {self.model_id!r} is."
+        return ApiError(404, message, param="model", code="model_not_found")
 
     async def completions(
         self, asked: CompletionRequest, origin: Origin, unknown_fields: tuple[str, ...]

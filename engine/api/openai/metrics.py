@@ -96,7 +96,7 @@ class Measured:
     def __init__(self, app: Application, *, metrics: Metrics, routes: Iterable[Route]) -> None:
         self._app, self._metrics = app, metrics
         self._settling: asyncio.TimerHandle | None = None
-        self._paths = frozenset(route.path for route in routes)
+        self._paths = frozenset(route.path_format for route in routes)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handle one ASGI scope."""
@@ -127,5 +127,5 @@ class Measured:
 
     def _endpoint(self, scope: MutableMapping[str, Any]) -> str:
         """Return the path of the request's route; a refused request has none, only a path that may be one."""
-        path = scope["route"].path if "route" in scope else scope["path"]
+        path = scope["route"].path_format if "route" in scope else scope["path"]
         return path if path in self._paths else OTHER

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine.api.openai import guard
 from engine.api.openai.answers import Feed
+from engine.api.openai.generation import Generator
 from tests.engine.api.openai.conftest import Answer, Api
 from tests.waiting import until
 
@@ -108,7 +109,15 @@ def test_a_prompt_that_is_too_long_says_so(api: Api) -> None:
 def test_another_model_is_unknown(api: Api) -> None:
     assert error(api.ask(PATH, {"prompt": "a", "model": "gpt-5"}), 404)["code"] == "model_not_found"
     assert error(api.ask("/v1/models/gpt-5"), 404)["code"] == "model_not_found"
+    for name in ("", "Qwen/Qwen3", "a/b/", "a%2Fb"):
+        assert error(api.ask(f"/v1/models/{name}"), 404)["code"] == "model_not_found"
     assert api.ask("/v1/models/story").json["id"] == api.ask("/v1/models").json["data"][0]["id"] == "story"
+
+
+def test_a_model_of_another_engine_is_found_by_a_name_with_slashes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Generator, "model_id", "Qwen/Qwen3-0.6B")
+    for path in ("Qwen/Qwen3-0.6B", "Qwen%2FQwen3-0.6B"):
+        assert api.ask(f"/v1/models/{path}").json["id"] == "Qwen/Qwen3-0.6B"
 
 
 @pytest.mark.parametrize("headers", [{"key": "wrong"}, {"key": ""}, {"authorization": "Basic abc"}])
