@@ -58,7 +58,7 @@ def with_changes(own: Sampling, changed: Mapping[str, float]) -> Sampling:
     """Return the parameters with changed SLIDERS. Raises ConfigError for another name, or a value out of range."""
     for name in changed:
         if name not in SLIDERS:
-            raise ConfigError(f"{name} cannot be changed for recorded steps; those that can: {', '.join(SLIDERS)}")
+            raise ConfigError(f"{name}: cannot be changed for recorded steps; those that can: {', '.join(SLIDERS)}")
     top_k = changed.get("top_k", own.top_k)
     values: dict[str, Any] = {**changed, "top_k": int(top_k) if float(top_k).is_integer() else top_k}
     return replace(own, **values)

@@ -242,8 +242,8 @@ def test_a_way_of_calling_that_is_missing_can_be_built(
     assert "was stopped" in said(at) and not at.main.error
     failing = ScriptedTask("Building llama-bench")
     manager.background.start(failing)
-    failing.fail(ProgramFailed("cmake was not found"))
-    assert "cmake was not found" in page(question="python").main.error[0].value
+    failing.fail(ProgramFailed("CMake was not found"))
+    assert "CMake was not found" in page(question="python").main.error[0].value
 
 
 def test_a_way_of_calling_that_building_does_not_bring_has_no_button(

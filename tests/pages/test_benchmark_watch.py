@@ -49,7 +49,7 @@ def test_what_is_not_kept_is_said_while_it_runs_and_afterwards(manager: Scripted
     assert manager._running is not None
     manager._running.failure = HistoryError("the disk is full")
     (error,) = page().error
-    assert "the disk is full" in error.value and "stay in memory" in error.value
+    assert "The disk is full" in error.value and "stay in memory" in error.value
     manager.end()
     assert not page(run=run.id).error
     manager.unkept.add(run.id)

@@ -66,7 +66,7 @@ def test_without_ray_a_sentence_names_the_extra(bench: Workbench, monkeypatch: p
     [
         ("nonsense", "must be HOST:PORT"),
         ("127.0.0.1:99999", "must be HOST:PORT"),
-        ("127.0.0.1:1", "no Ray cluster answers at 127.0.0.1:1"),
+        ("127.0.0.1:1", "No Ray cluster answers at 127.0.0.1:1"),
         ("a\0b:1", "cluster"),
         ("x" * 400, "Address: 400 characters; at most 300"),
     ],

@@ -260,7 +260,7 @@ def test_a_price_that_cannot_be_kept_is_said_where_it_is_typed(run: RunRecord, m
     monkeypatch.setattr(costing, "save_prices", refuse)
     at = page()
     at.button(key="cost_own_save").click().run()
-    assert [error.value for error in at.main.error] == ["the disk is full"]
+    assert [error.value for error in at.main.error] == ["The disk is full"]
 
 
 def test_what_comes_first_is_the_job_and_the_rest_is_under_advanced(manager: ScriptedManager) -> None:
@@ -352,7 +352,7 @@ def test_prices_that_others_took_the_place_of_come_back(bench: Workbench, manage
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [("c7i.xlarge,-0.2", "line 2"), ("c7i.xlarge,", "missing"), ("c7i.xlarge,1e9", "100")]
+    ("line", "message"), [("c7i.xlarge,-0.2", "Line 2"), ("c7i.xlarge,", "missing"), ("c7i.xlarge,1e9", "100")]
 )
 def test_prices_that_cannot_be_are_refused_and_the_old_ones_stay(
     manager: ScriptedManager, line: str, message: str

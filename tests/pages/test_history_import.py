@@ -49,7 +49,7 @@ def test_lines_are_read_and_saved_as_noted_by_hand(history: History) -> None:
     (row,) = history.find.runs().rows
     assert row["origin"] == NOTED_BY_HAND
     at.text_area(key="history_lines").set_value("nothing of use").run()
-    assert "line 1" in at.main.error[0].value and at.button(key="history_save_noted").disabled
+    assert "Line 1" in at.main.error[0].value and at.button(key="history_save_noted").disabled
 
 
 def test_a_file_is_looked_at_and_taken_in_once(history: History, plan: Plan) -> None:

@@ -234,7 +234,7 @@ def test_a_measurement_that_failed_says_why(cards: MachineCardManager) -> None:
     task = ScriptedTask(NAME)
     cards._runner.start(task)
     task.fail(EngineError("the worker died"))
-    assert [error.value for error in page().main.error] == ["the worker died"]
+    assert [error.value for error in page().main.error] == ["The worker died"]
 
 
 def test_kept_cards_that_cannot_be_read_are_explained(tmp_path: Path) -> None:

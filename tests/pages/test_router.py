@@ -86,8 +86,8 @@ def test_a_history_that_fails_anywhere_is_an_error_on_the_page(
         broken.setattr(DatabaseWriter, "reading", fail)
         at = frame().switch_page(f"{name}.py").run()
         assert not at.exception, at.exception
-        assert "the disk is gone" in " ".join(error.value for error in at.error)
-    assert not [error for error in open_page(f"{name}.py", title).error if "the disk is gone" in error.value]
+        assert "The disk is gone" in " ".join(error.value for error in at.error)
+    assert not [error for error in open_page(f"{name}.py", title).error if "disk is gone" in error.value]
 
 
 def test_a_first_visit_does_not_wait_for_pandas() -> None:

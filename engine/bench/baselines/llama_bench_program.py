@@ -62,7 +62,7 @@ def build_programs(names: Sequence[str], num_jobs: int, on_progress: Progress = 
     goes to build.log. Raises ProgramFailed.
     """
     if shutil.which("cmake") is None:
-        raise ProgramFailed("cmake, which builds llama.cpp's programs, was not found: install it, then try again")
+        raise ProgramFailed("CMake, which builds llama.cpp's programs, was not found: install it, then try again")
     try:
         _build(names, num_jobs, on_progress)
     except (OSError, tarfile.TarError) as error:

@@ -85,7 +85,7 @@ def test_what_is_given_or_cannot_matter_is_not_measured(
     for given in (True, False):
         assert with_layout(PoolSpec(parallel=32, share_weights=given), large).share_weights is given
     assert with_layout(PoolSpec(parallel=32, n_gpu_layers=1), large).share_weights is False
-    for name, quantisation in (("tiny", "Q4_K_M"), ("llama-1.1b-32k", "F16")):
+    for name, quantisation in (("tiny", "Q4_K_M"), ("tiny", "F16")):
         little = planned_model("little", SHAPES[name], quantisation)
         assert with_layout(PoolSpec(parallel=32), little).share_weights is False
     assert asked == []
