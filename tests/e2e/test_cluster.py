@@ -143,7 +143,7 @@ def test_a_cluster_is_joined_run_on_and_given_other_workers(
     dialog.get_by_role("button", name="Load", exact=True).click()
     expect(page.get_by_text("2 workers on 2 nodes")).to_be_visible()
     run_opening(page, 16)
-    expect(page.get_by_text(re.compile("^answered on node [bc]$"))).to_be_visible()
+    expect(page.get_by_text(re.compile("^Answered on node [bc]$"))).to_be_visible()
     page.get_by_role("button", name="This cluster").click()
     on_b = dialog.get_by_role("spinbutton", name="Workers on b")
     on_b.fill("0")
