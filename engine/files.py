@@ -8,7 +8,8 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -55,6 +56,13 @@ def check_database_path(path: Path, error: type[EngineError]) -> None:
             f"The history cannot be {path}: DuckDB cannot use a path with {unusable} in it. Set LOGITBENCH_HOME or "
             "LOGITBENCH_HISTORY to a path without it."
         )
+
+
+def num_distinguishing(paths: Sequence[Path]) -> list[int]:
+    """Return for each path the fewest of its last parts that no other path ends in, else the number of all."""
+    parts = [path.parts for path in paths]
+    times = Counter(own[-num:] for own in parts for num in range(1, len(own) + 1))
+    return [next((num for num in range(1, len(own)) if times[own[-num:]] == 1), len(own)) for own in parts]
 
 
 def expanded_path(name: str | Path) -> Path:

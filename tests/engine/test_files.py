@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine import EngineError, Pool
 from engine.embedding.models import find_model
 from engine.exchange.foreign_files import read_arrival
 from engine.exchange.importer import Importer
 from engine.files import (
+    num_distinguishing,
     open_locked,
     open_partial,
     open_regular,
@@ -246,3 +249,15 @@ def test_a_regular_file_is_read_in_blocking_mode(tmp_path: Path) -> None:
         assert os.get_blocking(file.fileno())
     with open_partial(tmp_path / "partial") as partial:
         assert os.get_blocking(partial.fileno())
+
+
+PATHS = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(lambda parts: Path(*parts)), unique=True)
+
+
+@given(PATHS)
+def test_paths_are_distinguished_by_the_fewest_last_parts(paths: list[Path]) -> None:
+    nums = num_distinguishing(paths)
+    for path, num in zip(paths, nums, strict=True):
+        with_end = {n: sum(other.parts[-n:] == path.parts[-n:] for other in paths) for n in range(1, num + 1)}
+        assert all(with_end[n] > 1 for n in range(1, num))
+        assert with_end[num] == 1 or num == len(path.parts)

@@ -7,7 +7,7 @@ import pytest
 
 from engine.models import embedded_model
 from engine.workbench import Workbench
-from pages.parts.models.alike import told_apart
+from pages.parts.models.alike import distinguishing_ends
 from pages.parts.palette import entries
 from tests.pages.app import open_page
 
@@ -24,11 +24,14 @@ from tests.pages.app import open_page
     ],
 )
 def test_what_is_shown_alike_is_told_apart_by_file_and_folder(paths: list[str], ends: list[str]) -> None:
-    assert list(told_apart(dict.fromkeys(paths, "Story")).values()) == ends
+    assert list(distinguishing_ends(dict.fromkeys(paths, "Story")).values()) == ends
 
 
 def test_models_that_differ_in_what_is_shown_need_no_path() -> None:
-    assert told_apart({"/a/x.gguf": "Story, Q8_0", "/a/y.gguf": "Story, Q4_0"}) == {"/a/x.gguf": "", "/a/y.gguf": ""}
+    assert distinguishing_ends({"/a/x.gguf": "Story, Q8_0", "/a/y.gguf": "Story, Q4_0"}) == {
+        "/a/x.gguf": "",
+        "/a/y.gguf": "",
+    }
 
 
 def test_the_library_and_the_search_tell_copies_apart(

@@ -11,6 +11,7 @@ from engine.bench.planning.axes import AXES_BY_NAME, axes_of, axis_of
 from engine.bench.planning.axis import Where
 from engine.bench.planning.plan import Cell, EmbeddingCell, Plan
 from engine.errors import ConfigError
+from engine.files import num_distinguishing
 
 MAX_CELLS = 10_000
 _OF_LAYOUT = ("instances", "workers", "threads")
@@ -98,11 +99,6 @@ def short_paths(settings: Sequence[Mapping[str, Any]], axes: Collection[str]) ->
 
 def _short_names(paths: Collection[str]) -> dict[str, str]:
     """Return for each path the fewest of its last parts that no other one ends in, without .gguf."""
-    parts = {path: Path(path.removesuffix(".gguf")).parts for path in paths}
-    names = {}
-    for path, own in parts.items():
-        length = next(
-            (n for n in range(1, len(own)) if sum(own[-n:] == other[-n:] for other in parts.values()) == 1), len(own)
-        )
-        names[path] = "/".join(own[-length:])
-    return names
+    shown = [Path(path.removesuffix(".gguf")) for path in paths]
+    nums = num_distinguishing(shown)
+    return {path: "/".join(one.parts[-num:]) for path, one, num in zip(paths, shown, nums, strict=True)}

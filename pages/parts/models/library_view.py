@@ -19,7 +19,7 @@ from pages.parts import address, number_columns
 from pages.parts.benchmark import task_button
 from pages.parts.labels import one_line
 from pages.parts.models import place
-from pages.parts.models.alike import told_apart
+from pages.parts.models.alike import distinguishing_ends
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 from pages.parts.units import size
@@ -104,9 +104,7 @@ def frame(models: Sequence[LibraryModel]) -> pd.DataFrame:
     """Return one row per model."""
     files = [model.file for model in models]
     speeds = [model.speed for model in models]
-    ends = told_apart(
-        {file.path: f"{model.entry.name} · {place.facts_of(file)}" for model, file in zip(models, files, strict=True)}
-    )
+    ends = distinguishing_ends({file.path: place.label_of(file) for file in files})
     columns: dict[str, list[Any]] = {
         "name": [one_line(" · ".join(filter(None, (model.entry.name, ends[model.file.path])))) for model in models],
         "quantisation": [file.quantisation for file in files],

@@ -13,7 +13,7 @@ from engine.units import quantity
 from engine.workbench import Workbench
 from pages.parts import address
 from pages.parts.labels import distinct
-from pages.parts.models.alike import told_apart
+from pages.parts.models.alike import distinguishing_ends
 
 K = TypeVar("K", str, Path)
 CONTROL = "models_view"
@@ -68,13 +68,18 @@ def models() -> dict[str, ModelFile]:
 
 def labels(files: Mapping[str, ModelFile]) -> dict[str, str]:
     """Return the labels of models in a list of choices."""
-    return distinct_by_file({path: f"{readable(file.name)} · {facts_of(file)}" for path, file in files.items()})
+    return distinct_by_file({path: label_of(file) for path, file in files.items()})
 
 
 def distinct_by_file(labels: Mapping[K, str]) -> dict[K, str]:
     """Return the labels of models, by their paths, on one line each; where they are the same, with what differs."""
-    ends = told_apart(labels)
+    ends = distinguishing_ends(labels)
     return distinct({path: " · ".join(filter(None, (label, ends[path]))) for path, label in labels.items()})
+
+
+def label_of(file: ModelFile) -> str:
+    """Return name and facts of a model."""
+    return f"{readable(file.name)} · {facts_of(file)}"
 
 
 def facts_of(file: ModelFile) -> str:

@@ -10,8 +10,8 @@ from engine.models import ModelFile, read_library
 from engine.models.details import readable
 from engine.workbench import Workbench
 from pages.parts.labels import one_line
-from pages.parts.models.alike import told_apart
-from pages.parts.models.place import facts_of
+from pages.parts.models.alike import distinguishing_ends
+from pages.parts.models.place import facts_of, label_of
 from pages.parts.palette import questions
 from pages.parts.units import moment
 
@@ -83,7 +83,7 @@ def _matches(words: list[str], entry: Entry) -> bool:
 def _models(words: list[str]) -> Iterator[Entry]:
     found, library = 0, read_library()
     files = {one.file.path: one.file for one in library if isinstance(one.file, ModelFile)}
-    ends = told_apart({path: f"{file.name} · {facts_of(file)}" for path, file in files.items()})
+    ends = distinguishing_ends({path: label_of(file) for path, file in files.items()})
     for each in library:
         file = each.file
         if isinstance(file, ModelFile) and all(word in f"{each.name} {file.quantisation}".casefold() for word in words):
