@@ -71,6 +71,16 @@ def send(page: Page, text: str) -> None:
     has_ended(page)
 
 
+def edit(page: Page, old: str, new: str) -> Locator:
+    """Type another text into the person's last message; returns its field."""
+    page.get_by_role("button", name="edit icon").last.click()
+    field = page.get_by_role("textbox", name="Edit message")
+    expect(field).to_have_value(old)
+    is_settled(page)
+    field.fill(new)
+    return field
+
+
 def test_a_conversation_is_sent_reloaded_and_looked_into(chatting: Server, open_page: OpenPage) -> None:
     page = open_page(chatting.url)
     new_chat(page)
@@ -105,11 +115,7 @@ def test_an_edit_begins_a_line_and_the_old_one_is_found_again(chatting: Server, 
     send(page, "A king?")
     send(page, "A fox?")
     before = page.url
-    page.get_by_role("button", name="edit icon").last.click()
-    box = page.get_by_role("textbox", name="Edit message")
-    expect(box).to_have_value("A fox?")
-    is_settled(page)
-    box.fill("A wolf?")
+    edit(page, "A fox?", "A wolf?")
     page.get_by_role("button", name="Send from here").click()
     expect(page).not_to_have_url(before)
     expect(bubbles(page)).to_have_text(["A king?", "A wolf?"])
@@ -170,12 +176,7 @@ def test_ctrl_enter_belongs_to_the_field_that_it_is_pressed_in(chatting: Server,
     box.press("Escape")
     send(page, "Who lives here?")
     before = page.url
-    page.get_by_role("button", name="edit icon").last.click()
-    edited = page.get_by_role("textbox", name="Edit message")
-    expect(edited).to_have_value("Who lives here?")
-    is_settled(page)
-    edited.fill("Who lives there?")
-    edited.press("Control+Enter")
+    edit(page, "Who lives here?", "Who lives there?").press("Control+Enter")
     expect(page).not_to_have_url(before)
     expect(bubbles(page)).to_have_text(["Who lives there?"])
     has_ended(page)
