@@ -42,7 +42,7 @@ _WORD = re.compile(r"(?:a|[a-z]{2,})(?=[ ,;](?!= ))")
 
 
 def sentence(error: object) -> str:
-    """Return the text of an error as it stands alone, with a capital; errors also follow a name and a colon."""
+    """Return an error's text as a sentence of its own, with a capital; elsewhere it follows a name and a colon."""
     text = str(error)
     return text[:1].upper() + text[1:] if _WORD.match(text) else text
 

@@ -28,17 +28,16 @@ class Progress:
     """Progress of a sequence through its prompt: tokens in total and computed so far.
 
     single_from: position from which tokens are computed one per step; by default none of the prompt's. is_scored: every
-    token needs logits; all scored prompts together get at most `scored_rows` tokens per step. burst: number of prompts
-    that were computed or about to be when this one was admitted, itself included.
+    token needs logits; all scored prompts together get at most `scored_rows` tokens per step. burst: number of prompts,
+    this one included, that were not computed yet when it was admitted; Scheduler.admit sets it.
     """
-
-    burst = 1
 
     def __init__(
         self, num_prompt: int, num_computed: int = 0, *, single_from: int | None = None, is_scored: bool = False
     ) -> None:
         self.num_prompt, self.num_computed, self.is_scored = num_prompt, num_computed, is_scored
         self.single_from = num_prompt if single_from is None else single_from
+        self.burst = 1
 
     @property
     def is_generating(self) -> bool:
@@ -138,7 +137,7 @@ class Scheduler(Generic[Running]):
         return dict(sorted((even if _tokens_a_pass(even) > _tokens_a_pass(filled) else filled).items()))
 
     def _num_prompts(self) -> int:
-        """Return how many prompts in the cache are not computed yet, and how many jobs have a free sequence."""
+        """Return the number of prompts not computed yet: of running sequences, and of jobs with a free sequence."""
         num_postponed = min(len(self.waiting), self.num_sequences - len(self.running))
         return sum(not one.is_generating for one in self.running.values()) + num_postponed
 

@@ -71,7 +71,7 @@ class Generator:
 
     def check_model(self, name: str) -> None:
         """Raise ApiError where a request names a model that is not loaded."""
-        if name and self.model_id and name != self.model_id:
+        if name and (known := self.model_id) and name != known:
             raise self.unknown_model(name)
 
     def unknown_model(self, name: str) -> ApiError:

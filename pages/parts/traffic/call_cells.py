@@ -16,7 +16,7 @@ SMALLEST_PERCENTS = 1e-4
 
 
 class Column(NamedTuple):
-    """Column of the table; `room` is the narrowest table with it ("extra": all but the medium ones), see calls.css."""
+    """Column of the table. room: class of the widths that show it (calls.css); "extra" is left out at medium widths."""
 
     heading: str
     help: str

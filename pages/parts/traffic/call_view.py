@@ -25,7 +25,7 @@ MOST_ANSWERS, MOST_COMPARED = 64, 8
 LONGEST_SHOWN = 100_000
 """Answers to choose from and to compare; characters of a prompt that are drawn."""
 LONG_CHARACTERS, LONG_LINES, LONG_HEIGHT = 600, 15, 360
-"""Characters or lines from which on a text scrolls, in so many pixels."""
+"""A text of more characters or lines scrolls, in a box of this height in pixels."""
 
 
 def show(bench: Workbench, api: ApiServer) -> None:
