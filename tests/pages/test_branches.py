@@ -97,7 +97,7 @@ def test_what_is_not_an_action_is_refused(bench: Workbench, asked: object) -> No
     [
         (9, {"temperature": 1.0}, "no token 10"),
         (2, {"temperature": math.nan}, "temperature = nan"),
-        (2, {"seed": 4.0}, "seed cannot be changed"),
+        (2, {"seed": 4.0}, "seed: cannot be changed"),
     ],
 )
 def test_parameters_or_a_step_that_cannot_be_are_refused(

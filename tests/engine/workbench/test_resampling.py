@@ -151,8 +151,8 @@ def test_a_chain_that_needs_more_than_candidates_is_refused(
         ({"top_p": 1.01}, "top_p = 1.01"),
         ({"repeat_penalty": 0}, "repeat_penalty = 0"),
         ({"frequency_penalty": -101}, "frequency_penalty = -101"),
-        ({"mirostat": 2}, "mirostat cannot be changed"),
-        ({"seed": 3}, "seed cannot be changed"),
+        ({"mirostat": 2}, "mirostat: cannot be changed"),
+        ({"seed": 3}, "seed: cannot be changed"),
     ],
     ids=str,
 )
