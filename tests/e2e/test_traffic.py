@@ -36,12 +36,17 @@ class Served(NamedTuple):
 
     def call(self, client: str, **body: object) -> None:
         """Ask for a completion and read all of it."""
+        connection = self.ask(client, **body)
+        connection.getresponse().read()
+        connection.close()
+
+    def ask(self, client: str, **body: object) -> HTTPConnection:
+        """Ask for a completion, to be read from the connection; closing that stops it."""
         key = (self.server.home / KEY_FILE).read_text("utf-8").strip()
         headers = {"authorization": f"Bearer {key}", "user-agent": client}
         connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.request("POST", "/v1/completions", json.dumps({"max_tokens": 8, "seed": 1, **body}), headers)
-        connection.getresponse().read()
-        connection.close()
+        return connection
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +64,11 @@ def fresh(tmp_path: Path) -> Iterator[Served]:
 
 
 @contextmanager
-def serving(home: Path) -> Iterator[Served]:
+def serving(home: Path, model: Path | None = None) -> Iterator[Served]:
     port = free_port()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOGITBENCH_API_PORT", str(port))
-        with running(home) as server:
+        with running(home, model) as server:
             patch.undo()
             until(lambda: is_ready(port), "the API is not ready", 120)
             yield Served(server, port)
@@ -106,6 +111,25 @@ def test_a_call_appears_by_itself_and_is_opened(fresh: Served, open_page: OpenPa
     expect(page.get_by_text("Once upon a time").first).to_be_visible()
     page.get_by_role("tab", name="Request as sent").click()
     expect(page.get_by_text('"prompt": "Once upon a time"')).to_be_visible()
+
+
+def test_a_call_that_is_opened_while_it_waits_is_said_to_run_once_it_does(
+    tmp_path: Path, slow_model: Path, open_page: OpenPage
+) -> None:
+    with serving(tmp_path, slow_model) as served:
+        long = {"prompt": "Once", "max_tokens": 400, "ignore_eos": True}
+        first = [served.ask("first/1", **long) for _ in range(12)]
+        page = open_page(f"{served.server.url}/traffic", "Traffic")
+        expect(table(page).locator("tbody tr")).to_have_count(12)
+        last = served.ask("last/1", **long)
+        table(page).locator("tbody tr").filter(has_text="last/1").click()
+        said = page.get_by_test_id("stCaptionContainer").filter(has_text="last/1")
+        expect(said).to_have_text("last/1 to /v1/completions · waiting")
+        for connection in first:
+            connection.close()
+        expect(said).to_have_text("last/1 to /v1/completions · running")
+        last.close()
+        expect(said).to_contain_text("· stopped after")
 
 
 def test_a_filter_stands_in_the_address(fresh: Served, open_page: OpenPage) -> None:

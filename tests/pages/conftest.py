@@ -10,6 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page
 from streamlit.components.v2 import manifest_scanner
 
+from engine.api.openai.server import ApiServer, server_of
+from engine.api.openai.traffic import Traffic
 from engine.bench.planning.plan import Plan
 from engine.history import History
 from engine.models import embedded_model
@@ -47,6 +49,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
         wait_for_model(bench)
         yield bench
         bench.close()
+
+
+@pytest.fixture
+def api(bench: Workbench) -> Iterator[ApiServer]:
+    """The server of the pages' workbench, stopped and without calls."""
+    server = server_of(bench)
+    server.traffic = Traffic()
+    yield server
+    server.stop()
 
 
 @pytest.fixture

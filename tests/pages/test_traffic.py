@@ -1,7 +1,6 @@
 """Traffic page: the server's button, calls as rows, one call with its request."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from engine.api.openai.errors import ApiError
 from engine.api.openai.requests import CompletionRequest
-from engine.api.openai.server import ApiServer, server_of
+from engine.api.openai.server import ApiServer
 from engine.api.openai.traffic import LONGEST_BODY, CallRow, Figures, Traffic
 from engine.units import NOT_MEASURED
 from engine.workbench import Workbench
@@ -27,15 +26,6 @@ from pages.parts.traffic.call_cells import COLUMNS, cells
 from pages.parts.traffic.call_feed import SHOWN_ROWS, CallFeed
 from pages.parts.traffic.call_filter import Wanted
 from tests.pages.app import HOSTILE, address, open_page, press, primary, said
-
-
-@pytest.fixture
-def api(bench: Workbench) -> Iterator[ApiServer]:
-    """The server of the pages' workbench, stopped and without calls."""
-    server = server_of(bench)
-    server.traffic = Traffic()
-    yield server
-    server.stop()
 
 
 def page(**query: str) -> Any:
@@ -95,7 +85,7 @@ def test_a_port_that_is_taken_is_said_on_the_page(api: ApiServer, bench: Workben
 
 def test_calls_are_rows_and_one_opens_with_its_request(api: ApiServer) -> None:
     api.start(0)
-    ask(api, b'{"prompt": "Once upon", "max_tokens": 5, "seed": 1, "best_of": 2}')
+    ask(api, b'{"prompt": "Once upon", "max_tokens": 5, "seed": 1, "n": 2, "best_of": 2}')
     ask(api, b'{"prompt": "The king", "max_tokens": 7}', "lm-eval/0.4")
     rows = first_rows(api, Wanted())
     assert [row["cells"][1] for row in rows] == ["lm-eval/0.4", "curl/8"]
@@ -149,7 +139,7 @@ def test_a_call_is_described_by_what_it_has() -> None:
     )
     assert call_view.sentence(row) == "curl/8 to /v1/embeddings · done after 500 ms · 1 prompt token"
     row = row._replace(endpoint="/v1/completions", trials=("1",), figures=Figures(num_prompt=2_000, num_generated=3))
-    said = "curl/8 to /v1/completions · m · done after 500 ms · 2,000 prompt tokens · 3 generated"
+    said = "curl/8 to /v1/completions · m · done after 500 ms · 2,000 prompt tokens · 3 tokens generated"
     assert call_view.sentence(row) == said
     figures = row.figures._replace(surprise_bits=4.0, unsure="a fox", unsure_p=0.5)
     assert (

@@ -40,7 +40,7 @@ class CallRow(NamedTuple):
     """State of a call at one moment. state: waiting, running, done, stopped or failed; error: why it failed.
 
     elapsed_s: from the request until now, or until its end. trials: ids, one for each answer. body: of a request of
-    `num_bytes`, the first LONGEST_BODY bytes.
+    `num_bytes`, the first LONGEST_BODY bytes. is_unread: it was refused before its body was read.
     """
 
     number: int
@@ -55,6 +55,7 @@ class CallRow(NamedTuple):
     error: str
     body: str
     num_bytes: int
+    is_unread: bool = False
 
     @property
     def is_cut(self) -> bool:
@@ -88,7 +89,7 @@ class Call:
         self._ids: tuple[str, ...] = ()
         self._num_open = 0
         self._figures = Figures()
-        self._state, self._error = "waiting", ""
+        self._state, self._error, self._is_unread = "waiting", "", False
         self._ended: datetime | None = None
         self._on_over, self._on_end = on_over, on_end
 
@@ -122,9 +123,10 @@ class Call:
             if self._ended is None and not self._live:
                 self._state, self._ended = "stopped", datetime.now(UTC)
 
-    def fail(self, error: ApiError) -> None:
-        """Record that the request was refused or failed."""
+    def fail(self, error: ApiError, *, is_unread: bool = False) -> None:
+        """Record that the request was refused or failed; is_unread: before its body was read."""
         with self._lock:
+            self._is_unread = is_unread
             self._state, self._error = "failed", str(error)
             self._ended = self._ended or datetime.now(UTC)
 
@@ -156,7 +158,7 @@ class Call:
             return CallRow(
                 self.number, self._at, self.client, self.endpoint, self.model, state, figures,
                 max((until - self._at).total_seconds(), 0.0), self._ids, self._error,
-                self._body.decode("utf-8", "replace"), self._num_bytes,
+                self._body.decode("utf-8", "replace"), self._num_bytes, self._is_unread,
             )  # fmt: skip
 
     def _one_ended(self) -> None:
@@ -191,7 +193,7 @@ class Traffic:
 
     def refuse(self, client: str, endpoint: str, error: ApiError) -> None:
         """Record a request that was refused before its body was read."""
-        self._added(client, printable(endpoint)[:LONGEST_ENDPOINT], "", b"", self._refused).fail(error)
+        self._added(client, printable(endpoint)[:LONGEST_ENDPOINT], "", b"", self._refused).fail(error, is_unread=True)
 
     def _added(
         self, client: str, endpoint: str, model: str, body: bytes, minor: "OrderedDict[int, Call] | None"

@@ -21,9 +21,10 @@ from pages.parts.traffic.call_filter import LIVE
 from pages.parts.traffic.call_table import ANSWER, CALL
 
 AWAIT_S = 0.25
-MOST_ANSWERS, MOST_COMPARED = 64, 8
+MOST_BESIDE, MOST_COMPARED = 8, 8
 LONGEST_SHOWN = 100_000
-"""Answers to choose from and to compare; characters of a prompt that are drawn."""
+"""Answers whose buttons stand beside each other, of more one is chosen from a list; answers to compare; characters of a
+prompt that are drawn."""
 LONG_CHARACTERS, LONG_LINES, LONG_HEIGHT = 600, 15, 360
 """A text of more characters or lines scrolls, in a box of this height in pixels."""
 
@@ -35,17 +36,20 @@ def show(bench: Workbench, api: ApiServer) -> None:
     row = api.traffic.row(int(given)) if is_number else None
     if row is None:
         return
+    number = _answer_number(row)
+    trial = _trial(bench, row.trials[number - 1]) if row.trials else None
     st.subheader(f"Call {row.number:,}", anchor=False)
-    st.caption(plain(sentence(row)))
-    answer = _chosen(row)
-    trial = _trial(bench, row.trials[answer]) if row.trials else None
+    st.caption(plain(sentence(row, is_in_strip=trial is not None and len(row.trials) == 1)))
+    _choice(row, number)
     if row.error and (trial is None or trial.error is None):  # the strip shows a trial's own error
         notice(EngineError(row.error))
+    said = without_body(row)
+    if said:
+        st.caption(said)
+        return
     _actions(bench, api, row, trial)
     with st.container(horizontal=True, gap="medium", key="traffic_beside"):
-        if row.trials:
-            with st.container(key="traffic_answer"):
-                _answer(bench, row, trial)
+        _answer(bench, row, trial)
         with st.container(key="traffic_request"):
             _request(row, trial)
             if trial is not None and trial.done():
@@ -54,21 +58,26 @@ def show(bench: Workbench, api: ApiServer) -> None:
         _await_change(api, row)
 
 
-def sentence(row: CallRow) -> str:
-    """Return what was asked of whom, and what came of it, in words."""
+def sentence(row: CallRow, *, is_in_strip: bool = False) -> str:
+    """Return what was asked of whom, and what came of it, in words.
+
+    is_in_strip: the strip of its only answer is drawn, which has counts and rate. The time to the first token is here
+    counted from the request, there from when it was in the queue.
+    """
     figures, said = row.figures, [f"{row.client} to {row.endpoint}"]
     if row.state in LIVE:  # the strip shows its figures, which change
         return " · ".join([*said, row.state])
     said += [row.model] if row.trials and row.model else []
-    said.append(f"{row.state} after {quantity(row.elapsed_s, 's')}")
-    cached = f", {figures.num_cached:,} of them from the cache" if figures.num_cached else ""
+    said.append(row.state if row.is_unread else f"{row.state} after {quantity(row.elapsed_s, 's')}")
+    has_cached = figures.num_cached > 0 and not is_in_strip
+    cached = f", {figures.num_cached:,} of them from the cache" if has_cached else ""
     if figures.num_prompt:
         said.append(f"{counted(figures.num_prompt, 'prompt token')}{cached}")
-    if figures.num_prompt and row.trials:
-        said.append(f"{figures.num_generated:,} generated")
+    if figures.num_prompt and row.trials and not is_in_strip:
+        said.append(f"{counted(figures.num_generated, 'token')} generated")
     if figures.ttft_s is not None:
         said.append(f"first token after {quantity(figures.ttft_s, 's')}")
-    if figures.per_s is not None:
+    if figures.per_s is not None and not is_in_strip:
         said.append(quantity(figures.per_s, "tok/s"))
     if figures.surprise_bits is not None:
         said.append(f"surprise {quantity(figures.surprise_bits, 'bits')}")
@@ -91,18 +100,49 @@ def harmless(text: str) -> str:
     return "\n".join(visible(line) for line in shown.replace("\r\n", "\n").split("\n"))
 
 
-def _chosen(row: CallRow) -> int:
-    """Draw the choice among several answers; return the index of the chosen one."""
+def without_body(row: CallRow) -> str:
+    """Return why there is no request to show; empty where there is one."""
+    if row.is_unread:
+        return "This request was refused before its body was read."
+    return "" if row.num_bytes else "This request has no body."
+
+
+def why_gone(bench: Workbench, row: CallRow) -> str:
+    """Return why an answer is not there; empty for a failed call, whose error stands above."""
+    if row.state == "failed":
+        return ""
+    if not bench.kept.keeps_calls:
+        return "This answer was not kept: the history keeps no calls (LOGITBENCH_API_HISTORY_MB is 0)."
+    asked = call_code.request_of(row)
+    if asked is not None and asked.get("store") is False:
+        return "This answer was not kept: the request had store set to false."
+    store = " the request had store set to false," if row.is_cut else ""
+    return f"This answer is not there any more:{store} it was deleted, or the history made room for newer calls."
+
+
+def _answer_number(row: CallRow) -> int:
+    """Return the number of the answer in the URL; 1 where there is none."""
     given = st.query_params.get(ANSWER, "1")
     number = int(given) if given.isascii() and given.isdecimal() and len(given) < 4 else 1
-    most = min(len(row.trials), MOST_ANSWERS)
-    number = number if 1 <= number <= most else 1
-    if most > 1:
-        st.segmented_control(
-            "Answer", range(1, most + 1), format_func=lambda each: f"Answer {each}", required=True,
-            label_visibility="collapsed", **address.bound(ANSWER, "traffic_answer_number", number),
+    return number if 1 <= number <= len(row.trials) else 1
+
+
+def _choice(row: CallRow, number: int) -> None:
+    """Draw the choice among several answers."""
+    most = len(row.trials)
+    if most < 2:
+        return
+    arguments = address.bound(ANSWER, "traffic_answer_number", number)
+    if most > MOST_BESIDE:
+        st.selectbox(
+            "Answer", range(1, most + 1), format_func=lambda each: f"Answer {each} of {most}", width=200,
+            label_visibility="collapsed", **arguments,
         )  # fmt: skip
-    return number - 1
+        return
+    st.segmented_control(
+        "Answer", range(1, most + 1), format_func=lambda each: f"Answer {each}", required=True,
+        label_visibility="collapsed", **arguments,
+    )  # fmt: skip
 
 
 def _trial(bench: Workbench, id: str) -> Trial | None:
@@ -132,10 +172,15 @@ def _compared(row: CallRow, trial: Trial) -> list[str]:
 
 
 def _answer(bench: Workbench, row: CallRow, trial: Trial | None) -> None:
-    if trial is None:
-        st.caption("This answer was not kept: the request had store set to false, or it was deleted.")
-    else:
-        token_strip(trial.id, key="traffic_strip", k=bench.settings.shown_top_k)
+    """Draw the chosen answer, or why it is not there."""
+    gone = why_gone(bench, row) if trial is None and row.trials else ""
+    if trial is None and not gone:
+        return
+    with st.container(key="traffic_answer"):
+        if trial is None:
+            st.caption(gone)
+        else:
+            token_strip(trial.id, key="traffic_strip", k=bench.settings.shown_top_k)
 
 
 def _request(row: CallRow, trial: Trial | None) -> None:
@@ -160,6 +205,10 @@ def _code(tab: DeltaGenerator, text: str, language: str | None) -> None:
 @st.fragment(run_every=AWAIT_S)
 def _await_change(api: ApiServer, before: CallRow) -> None:
     """Rerun the page once the call begins or ends."""
-    now = api.traffic.row(before.number)
-    if now is None or (now.state in LIVE) != (before.state in LIVE) or now.trials != before.trials:
+    if has_changed(before, api.traffic.row(before.number)):
         st.rerun()
+
+
+def has_changed(before: CallRow, now: CallRow | None) -> bool:
+    """Return whether the page shows more than figures of a call otherwise than before; True for one that is gone."""
+    return now is None or (now.state, now.trials) != (before.state, before.trials)
