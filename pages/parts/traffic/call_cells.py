@@ -38,7 +38,7 @@ COLUMNS = (
     Column("surprise", "mean of -log2 p over the generated tokens", "number", "more"),
     Column("least expected", "the lowest probability of a generated token, and that token", "code", "more"),
 )
-"""What a narrow table leaves out is in the sentence of the call."""
+"""What a narrow table leaves out is in the sentence of the call, or in the strip of its only answer."""
 
 
 def cells(row: CallRow) -> dict[str, Any]:
