@@ -28,7 +28,7 @@ from pages.parts.beside_inspector import beside_inspector
 from pages.parts.chat import composer, transcript
 from pages.parts.notice import notice
 from pages.parts.plain import plain
-from pages.parts.prompt_lab import beam_controls, beams_view, diff_address, diff_view, replay_view
+from pages.parts.prompt_lab import beam_controls, beams_view, call_prompt, diff_address, diff_view, replay_view
 from pages.parts.token_strip import Event, token_strip
 from pages.parts.typed_tokens import typed_tokens
 
@@ -277,6 +277,7 @@ def _after(bench: Workbench, trial: Trial, family: Sequence[Relative]) -> None:
 def _facts(bench: Workbench, trial: Trial) -> list[str]:
     """Return what is worth knowing of an ended trial, in words."""
     facts = [] if trial.engine is None else [f"Answered by {plain(trial.engine.name)}"]
+    facts += call_prompt.facts(bench, trial)
     if trial.node:
         facts.append(f"Answered on node {plain(trial.node)}")
     prompt = perplexity(trial.prompt_steps)
@@ -328,11 +329,10 @@ def _measure(bench: Workbench, trial: Trial) -> None:
 
 def _copy(bench: Workbench, trial: Trial | None) -> None:
     """Draw the programs for the editor's draft, with the seed that was used if that is on the screen."""
-    engine = bench.model.engine
-    if engine is None:
+    if bench.model.engine is None:
         return
     try:
-        snippets.copy_button(prompt_state.as_shown(trial), engine.model, engine.spec, bench.model.server)
+        snippets.copy_button(bench, prompt_state.as_shown(trial), prompt_state.unless_edited(trial))
     except sampling_editor.SettingError as error:
         st.caption(plain(f"Fix {error.label} to copy this as code."), width="content")
     except EngineError as error:

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import NamedTuple
 
+from engine.chat_options import ChatOptions
 from engine.comparing.arms import (
     MAX_ARMS,
+    ROLES,
     Answer,
     Arm,
     ComparisonPlan,
@@ -18,7 +21,7 @@ from engine.comparing.arms import (
     planned_answers,
 )
 from engine.comparing.templates import variables
-from engine.errors import ConfigError, HistoryError
+from engine.errors import ConfigError, EngineError, HistoryError
 from engine.history import History
 from engine.history.comparisons import Comparisons
 from engine.ids import new_id
@@ -28,9 +31,19 @@ from engine.workbench.compare_run import CompareRun, Submit
 from engine.workbench.history_manager import HistoryManager
 from engine.workbench.machine_lease import MachineLease
 from engine.workbench.model_manager import ModelManager
-from engine.workbench.trials import Message, Trial, perplexity
+from engine.workbench.plain_prompts import gives
+from engine.workbench.trials import Draft, Message, Trial, perplexity
 
 PROMPT = "prompt"
+OTHER_MESSAGES = (
+    "This call cannot be a variant: the messages of a comparison are texts of system, user and assistant, without "
+    "names and calls of tools, and the last one is the user's."
+)
+OTHER_BEGINNINGS = "These calls cannot be variants of one prompt: their messages before the last one differ."
+OTHER_OPTIONS = (
+    "This call cannot be a variant: it sent tools or options of the chat template, which a comparison does not have."
+)
+OTHER_IDS = "This call cannot be a variant: its prompt was sent as token ids, and its text has others."
 NOT_HERE = "The URL names a comparison that does not exist: it was deleted or never saved. Run it again."
 
 
@@ -136,15 +149,31 @@ class ComparisonManager:
         """Return existing trials as the variants of a comparison that is not stored and has the id "".
 
         Where their prompts differ, the prompt is a variable of each variant. Raises ConfigError where a trial does not
-        exist or there are too many.
+        exist or there are too many, and for a call whose prompt a comparison cannot send with the same token ids, as
+        far as that can be told: of a chat that is stored only the model of the call tells it, while it is loaded.
         """
         if not 1 <= len(trial_ids) <= MAX_ARMS:
             raise ConfigError(f"{len(trial_ids)} trials: 1 to {MAX_ARMS} can be compared side by side")
         trials = [self._trial(id) for id in dict.fromkeys(trial_ids)]
         answers = (Answer(number, 0, 0, trial.id) for number, trial in enumerate(trials))
-        return ComparisonRecord(
-            id="", created_at=datetime.now(UTC), name="", plan=_plan_of(trials), answers=tuple(answers)
-        )
+        plan = _plan_of(trials)
+        for arm, trial in zip(plan.arms, trials, strict=True):
+            if trial.client:
+                self._check_call(trial, plan, plan.text(arm, plan.rows[0]))
+        return ComparisonRecord(id="", created_at=datetime.now(UTC), name="", plan=plan, answers=tuple(answers))
+
+    def _check_call(self, call: Trial, plan: ComparisonPlan, prompt: str) -> None:
+        """Raise ConfigError where this prompt of a plan, its last message in a chat, is not the prompt of the call."""
+        if call.draft.messages and not plan.is_chat:
+            raise ConfigError(OTHER_BEGINNINGS if _last_question(call.draft.messages) else OTHER_MESSAGES)
+        messages = (*map(dict, plan.before), {"role": "user", "content": prompt}) if plan.is_chat else ()
+        is_same: bool | None = None
+        with suppress(EngineError):  # no model is loaded
+            engine, identity = self._model_manager.state.loaded()
+            if identity.hash == call.model.hash:
+                is_same = gives(engine, Draft(prompt, messages), call.prompt_ids)
+        if is_same is False or call.draft.chat != ChatOptions():
+            raise ConfigError(OTHER_OPTIONS if call.draft.messages else OTHER_IDS)
 
     def keep_trials(self, trial_ids: Sequence[str], name: str = "") -> str:
         """Store existing trials as one comparison; return its id. Raises as `of_trials`."""
@@ -249,5 +278,6 @@ def _plan_of(trials: Sequence[Trial]) -> ComparisonPlan:
 
 
 def _last_question(messages: Sequence[Message]) -> str:
-    """Return the last message if it is the user's, else an empty string."""
-    return messages[-1]["content"] if messages and messages[-1]["role"] == "user" else ""
+    """Return the last message if it is the user's and all are texts that a plan can have, else an empty string."""
+    are_texts = all(message.keys() == {"role", "content"} and message["role"] in ROLES for message in messages)
+    return messages[-1]["content"] if messages and are_texts and messages[-1]["role"] == "user" else ""

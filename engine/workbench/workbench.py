@@ -34,6 +34,7 @@ from engine.workbench.model_diffs import DiffManager
 from engine.workbench.model_files import ModelFiles
 from engine.workbench.model_manager import ModelManager, ModelState
 from engine.workbench.nodes_bench_manager import NodesBenchManager
+from engine.workbench.plain_prompts import PlainPrompts
 from engine.workbench.probable_manager import ProbableManager
 from engine.workbench.replays import ReplayManager
 from engine.workbench.semantic_index import SemanticIndex
@@ -77,6 +78,7 @@ class Workbench:
         self.meaning = SemanticIndex(lambda: self.history, self.embedding, self.machine)
         self.trials = TrialManager(self.model_manager, self.kept, self.meaning, self.machine)
         self.branching = Branching(self.trials, self.kept)
+        self.plain_prompts = PlainPrompts(self.trials)
         self.conversations = Conversations(self.trials, self.kept)
         self.probable = ProbableManager(self.trials, self.machine)
         self.beams = BeamManager(self.model_manager, self.trials, self.machine)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import streamlit as st
 
+from engine.chat_options import ChatOptions
 from engine.errors import ConfigError, EngineError, PoolClosed
 from engine.history import TrialLabel
 from engine.specs import Request, Sampling
@@ -158,8 +159,9 @@ def is_edited(trial: Trial) -> bool:
 
 
 def _compared(draft: Draft) -> Draft:
-    """Return a draft without what does not affect its tokens: whether it is saved, and what is recorded besides."""
-    return replace(draft, is_kept=True, request=replace(draft.request, stages=False, watched=()))
+    """Return a draft without what the editor does not have, options of a chat template, and what does not affect its
+    tokens: whether it is saved, and what is recorded besides."""
+    return replace(draft, is_kept=True, request=replace(draft.request, stages=False, watched=()), chat=ChatOptions())
 
 
 def unless_edited(trial: Trial | None) -> Trial | None:

@@ -7,12 +7,39 @@ from typing import Any
 import pytest
 
 from engine import Pool, Sampling
-from tests.clients.conftest import Clients
+from pages.parts.traffic.call_code import METHODS, as_openai
+from tests.clients.conftest import KEY, Clients
 
 CHAT = "user: Where does the fox live?\nassistant:"
 """What all clients ask, in the template of the server's model."""
 NUM_TOKENS = 4
 LEGACY = ("tokens", "token_logprobs", "top_logprobs")
+TALK = {"messages": [{"role": "user", "content": "Where does the 'fox' live?"}], "max_tokens": NUM_TOKENS}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+FOREIGN = {"store": False, "response_format": {"type": "text"}, "max_completion_tokens": 2, "echo": True, "best_of": 1}
+COPIED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/completions", {"prompt": "Once upon\na time", "max_tokens": NUM_TOKENS}),
+    (
+        "/v1/completions",
+        {"prompt": [40, 41], "max_tokens": 2, "tools": [TOOL], "top_logprobs": 1, "min_p": 0.1, **FOREIGN},
+    ),
+    ("/v1/completions", {"prompt": "Once", "max_tokens": 2, "stream": True, "stream_options": {"include_usage": True}}),
+    ("/v1/chat/completions", TALK),
+    ("/v1/chat/completions", {**TALK, **FOREIGN, "suffix": "x", "logprobs": True, "top_logprobs": 2, "seed": 1}),
+    ("/v1/chat/completions", {**TALK, "tools": [TOOL], "tool_choice": "none", "chat_template_kwargs": {"mood": "sad"}}),
+]
+"""Requests that any client may send, with fields that only the other endpoint has."""
+SIGNATURES = """
+import inspect, json, openai
+client = openai.OpenAI()
+found = {}
+for name in METHOD_NAMES:
+    method = client
+    for part in name.split("."):
+        method = getattr(method, part)
+    found[name] = list(inspect.signature(method).parameters)
+print(json.dumps(found))
+"""
 
 
 class Truth:
@@ -35,6 +62,22 @@ def truth(pool: Pool) -> Truth:
 
 def close(found: list[float]) -> Any:
     return pytest.approx(found, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["clients", "inspect"])
+def test_copied_code_runs_in_openais_client(clients: Clients, name: str) -> None:
+    programs = [as_openai(where, {"model": "story"} | body, clients.served.address, KEY) for where, body in COPIED]
+    said = clients.program("-c", "\n".join(programs), environment=name).splitlines()
+    assert sum(line.startswith("ChatCompletion(") for line in said) == 3
+    assert len(said) >= len(COPIED)
+
+
+@pytest.mark.parametrize("name", ["clients", "inspect"])
+def test_each_method_of_openais_client_has_the_parameters_of_its_endpoint(clients: Clients, name: str) -> None:
+    program = SIGNATURES.replace("METHOD_NAMES", repr([method for method, _ in METHODS.values()]))
+    found = json.loads(clients.program("-c", program, environment=name))
+    for method, fields in METHODS.values():
+        assert fields <= set(found[method]), method
 
 
 @pytest.mark.parametrize("name", ["clients", "inspect"])

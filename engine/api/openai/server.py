@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shlex
 import socket
 import threading
 import time
@@ -55,7 +56,7 @@ class ApiServer:
         with self._lock:
             if self.port is not None:
                 return
-            self.key = kept_key(self._bench.settings.home) if key is None else _checked_key(key)
+            self.key = kept_key(self._bench.settings.home) if key is None else checked_key(key)
             listening = _listening(port)
             app = make_app(self._bench, self.traffic, key=self.key)
             config = uvicorn.Config(
@@ -98,9 +99,9 @@ class ApiServer:
         """Three ways to point a program at this server: environment variables, OpenAI's Python client, curl."""
         address, given = self.address, self.key or "none"
         return (
-            f"export OPENAI_BASE_URL={address} OPENAI_API_KEY={given}",
-            f'from openai import OpenAI; client = OpenAI(base_url="{address}", api_key="{given}")',
-            f"curl {address}/models" + (f' -H "Authorization: Bearer {self.key}"' if self.key else ""),
+            f"export OPENAI_BASE_URL={address} OPENAI_API_KEY={shlex.quote(given)}",
+            f"from openai import OpenAI; client = OpenAI(base_url={address!r}, api_key={given!r})",
+            f"curl {address}/models" + (f" -H {shlex.quote(f'Authorization: Bearer {self.key}')}" if self.key else ""),
         )
 
 
@@ -125,7 +126,7 @@ def kept_key(home: Path) -> str:
         raise ConfigError(f"The API key in {token.path} cannot be read or written ({error}).") from error
 
 
-def _checked_key(key: str) -> str:
+def checked_key(key: str) -> str:
     """Return a key that a person gives, which must fit into a header. Raises ConfigError."""
     if key and not (len(key) <= LONGEST_KEY and _KEY.fullmatch(key)):
         raise ConfigError(f"The API key must be at most {LONGEST_KEY} printable ASCII characters: it is a header.")

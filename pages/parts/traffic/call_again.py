@@ -8,10 +8,9 @@ from typing import Any
 from engine.api.openai.requests import CompletionRequest
 from engine.specs import Sampling
 from engine.workbench.trials import Trial
+from pages.parts.snippets import MOST_IDS
 
 ENDPOINT = "/v1/completions"
-MOST_IDS = 20_000
-"""Token ids of a prompt that are written as code."""
 
 
 def request_again(trial: Trial, model: str) -> dict[str, Any] | None:

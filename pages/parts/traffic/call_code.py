@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from engine.api.openai.server import ApiServer
 from engine.api.openai.traffic import LONGEST_BODY, CallRow
@@ -17,20 +18,23 @@ from pages.parts import snippets
 from pages.parts.plain import plain
 from pages.parts.traffic.call_again import ENDPOINT, request_again
 
-METHODS = {
-    "/v1/completions": "completions.create",
-    "/v1/chat/completions": "chat.completions.create",
-    "/v1/embeddings": "embeddings.create",
-}
-OPENAI_FIELDS = frozenset(
+_OF_BOTH = frozenset(
     {
-        *("best_of", "dimensions", "echo", "encoding_format", "frequency_penalty", "input", "logit_bias", "logprobs"),
-        *("max_completion_tokens", "max_tokens", "messages", "model", "n", "parallel_tool_calls", "presence_penalty"),
-        *("prompt", "response_format", "seed", "stop", "store", "stream", "stream_options", "suffix", "temperature"),
-        *("tool_choice", "tools", "top_logprobs", "top_p", "user"),
+        *("frequency_penalty", "logit_bias", "logprobs", "max_tokens", "model", "n", "presence_penalty", "seed"),
+        *("stop", "stream", "stream_options", "temperature", "top_p", "user"),
     }
 )
-"""Fields that OpenAI's client has parameters for; others go into its `extra_body`."""
+METHODS: dict[str, tuple[str, frozenset[str]]] = {
+    "/v1/completions": ("completions.create", _OF_BOTH | {"best_of", "echo", "prompt", "suffix"}),
+    "/v1/chat/completions": (
+        "chat.completions.create",
+        _OF_BOTH
+        | {"max_completion_tokens", "messages", "parallel_tool_calls", "response_format", "store"}
+        | {"tool_choice", "tools", "top_logprobs"},
+    ),
+    "/v1/embeddings": ("embeddings.create", frozenset({"dimensions", "encoding_format", "input", "model", "user"})),
+}
+"""Methods of OpenAI's client, and the fields that each has parameters for; others go into its `extra_body`."""
 MOST_NESTED = 100
 """Levels of a request that is written as code; its writers call themselves for each."""
 NO_CODE = "The request is no JSON object, or is nested too deeply, so it cannot be written as code."
@@ -44,17 +48,27 @@ def show(bench: Workbench, api: ApiServer, row: CallRow, trial: Trial | None) ->
         for tab in (in_openai, in_curl) if said else ():
             tab.caption(plain(said))
         if asked is not None:
-            in_openai.code(as_openai(endpoint, asked, api.address, api.key), language="python", wrap_lines=True)
-            in_curl.code(as_curl(endpoint, asked, api.address, api.key), language="bash", wrap_lines=True)
-        engine = bench.model.engine
-        if trial is None or engine is None:
+            asked_by_client = {"model": row.model} | asked  # which the client requires
+            program = as_openai(endpoint, asked_by_client, api.address, api.key)
+            in_openai.code(program, language="python", wrap_lines=True)
+            _curl(in_curl, endpoint, asked, api)
+        if trial is None or bench.model.engine is None:
             for tab in (in_python, in_shell):
                 tab.caption("Only for answers that were kept, while a model is loaded.")
             return
         draft = replace(trial.draft, sampling=replace(trial.draft.sampling, seed=trial.seed))
-        program = snippets.as_python(draft, engine.model, engine.spec, bench.model.server)
-        in_python.code(program, language="python", wrap_lines=True)
-        snippets.shell(in_shell, draft, engine.model, engine.spec)
+        snippets.programs(bench, draft, trial, in_python, in_shell)
+
+
+def _curl(place: DeltaGenerator, endpoint: str, asked: dict[str, Any], api: ApiServer) -> None:
+    """Draw the command line of curl, or why there is none."""
+    if len(body_of(asked)) > snippets.LONGEST_ARGUMENT:
+        place.caption(
+            f"The request is longer than {snippets.LONGEST_ARGUMENT:,} bytes, too long for a command line. "
+            "Use the code for OpenAI's client."
+        )
+    else:
+        place.code(as_curl(endpoint, asked, api.address, api.key), language="bash", wrap_lines=True)
 
 
 def copied(row: CallRow, trial: Trial | None) -> tuple[str, dict[str, Any] | None, str]:
@@ -93,11 +107,12 @@ def is_too_deep(asked: dict[str, Any]) -> bool:
 
 def as_openai(endpoint: str, asked: dict[str, Any], address: str, key: str) -> str:
     """Return a program that sends the request through OpenAI's client."""
-    given = {name: value for name, value in asked.items() if name in OPENAI_FIELDS}
-    extra = {name: value for name, value in asked.items() if name not in OPENAI_FIELDS}
+    method, names = METHODS[endpoint]
+    given = {name: value for name, value in asked.items() if name in names}
+    extra = {name: value for name, value in asked.items() if name not in names}
     given |= {"extra_body": extra} if extra else {}
     lines = ["from openai import OpenAI", "", f"client = OpenAI(base_url={address!r}, api_key={key or 'none'!r})"]
-    lines += [f"answer = client.{METHODS.get(endpoint, 'completions.create')}("]
+    lines += [f"answer = client.{method}("]
     lines += [f"    {name}={_literal(value)}," for name, value in given.items()]
     lines += [")"]
     lines += ["for chunk in answer:", "    print(chunk)"] if asked.get("stream") is True else ["print(answer)"]
@@ -108,7 +123,12 @@ def as_curl(endpoint: str, asked: dict[str, Any], address: str, key: str) -> str
     """Return a command line that sends the request."""
     parts = [f"curl {shlex.quote(address.removesuffix('/v1') + endpoint)}", "-H 'Content-Type: application/json'"]
     parts += [f"-H {shlex.quote(f'Authorization: Bearer {key}')}"] if key else []
-    return " \\\n    ".join([*parts, f"-d {shlex.quote(json.dumps(asked))}"])
+    return " \\\n    ".join([*parts, f"-d {shlex.quote(body_of(asked))}"])
+
+
+def body_of(asked: dict[str, Any]) -> str:
+    """Return a request as JSON, of ASCII characters."""
+    return json.dumps(asked, separators=(",", ":"))
 
 
 def _literal(value: Any) -> str:
