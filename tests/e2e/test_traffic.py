@@ -65,6 +65,7 @@ def fresh(tmp_path: Path) -> Iterator[Served]:
 
 @contextmanager
 def serving(home: Path, model: Path | None = None) -> Iterator[Served]:
+    """A server with its API, with the model that ships by default."""
     port = free_port()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOGITBENCH_API_PORT", str(port))
@@ -87,7 +88,7 @@ def is_ready(port: int) -> bool:
 
 
 def table(page: Page) -> Locator:
-    return page.get_by_role("table", name="Calls, newest first")
+    return page.get_by_role("grid", name="Calls, newest first")
 
 
 def number_of(served: Served, open_page: OpenPage, client: str) -> int:

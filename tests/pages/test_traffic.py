@@ -229,7 +229,7 @@ def test_the_filter_is_the_address(api: ApiServer) -> None:
 
 def test_the_feed_tells_what_is_new_changed_and_gone(api: ApiServer) -> None:
     feed = CallFeed(api.traffic, Wanted(state="running"))
-    assert feed.message() == {"num": 0, "all": True, "rows": [], "gone": []}
+    assert feed.message() == {"num": 0, "searched": 0, "all": True, "rows": [], "gone": []}
     assert feed.message() is None
     call = api.traffic.add("one", "/v1/completions", "m", b"{}")
     first = feed.message()
@@ -239,7 +239,7 @@ def test_the_feed_tells_what_is_new_changed_and_gone(api: ApiServer) -> None:
     second = feed.message()
     assert second is not None and [row["state"] for row in second["rows"]] == ["running"]
     call.fail(ApiError(400, "no"))
-    assert feed.message() == {"num": 1, "all": False, "rows": [], "gone": [1]}
+    assert feed.message() == {"num": 1, "searched": 1, "all": False, "rows": [], "gone": [1]}
     assert feed.message() is None
 
 

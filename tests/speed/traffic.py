@@ -106,7 +106,7 @@ def delay(page: Page, api: Api) -> float:
 
 def table(page: Page) -> Locator:
     """The table of calls."""
-    return page.get_by_role("table", name="Calls, newest first")
+    return page.get_by_role("grid", name="Calls, newest first")
 
 
 @contextmanager

@@ -234,6 +234,11 @@ class Traffic:
         """Number of calls since the start."""
         return self._num
 
+    @property
+    def num_kept(self) -> int:
+        """Number of the latest calls that are kept."""
+        return len(self._calls)
+
     def tokens_per_s(self) -> float:
         """Return the decode rate of the running calls together (tok/s)."""
         with self._lock:

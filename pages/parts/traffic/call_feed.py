@@ -1,7 +1,8 @@
 """WebSocket that keeps the table of calls up to date: the rows that match at first, then those that change.
 
 The page sends its filter, and another one whenever it changes; the server answers with `rows` (`all` true: in the place
-of those it has), `gone` (numbers of rows that no longer match) and `num`, the number of calls since the start.
+of those it has), `gone` (numbers of rows that no longer match or gave way to newer ones), `num`, the number of calls
+since the start, and `searched`, the number of the latest of them that are kept and thus searched.
 """
 
 import asyncio
@@ -33,8 +34,10 @@ class CallFeed:
     def __init__(self, traffic: Traffic, wanted: Wanted) -> None:
         self._traffic, self._wanted = traffic, wanted
         self._newest: int | None = None
-        self._open: dict[int, dict[str, Any] | None] = {}
-        """Calls in progress, each with what the page has of it, None where it does not match."""
+        self._open: set[int] = set()
+        """Calls in progress, whether they match or not."""
+        self._shown: dict[int, dict[str, Any]] = {}
+        """The rows that the page has: the latest that match, as they were sent."""
 
     def message(self) -> dict[str, Any] | None:
         """Return the next message, None if nothing has changed."""
@@ -42,7 +45,7 @@ class CallFeed:
         if self._newest is None:
             rows = self._traffic.rows()
         elif num > self._newest or self._open:
-            rows = self._traffic.changed(self._newest, self._open.keys())
+            rows = self._traffic.changed(self._newest, self._open)
         else:
             return None
         is_new = num != self._newest
@@ -50,24 +53,19 @@ class CallFeed:
         new, gone = self._news(rows)
         if not (is_first or is_new or new or gone):
             return None
-        return {"num": num, "all": is_first, "rows": new[:SHOWN_ROWS], "gone": gone}
+        return {"num": num, "searched": self._traffic.num_kept, "all": is_first, "rows": new, "gone": gone}
 
     def _news(self, rows: list[CallRow]) -> tuple[list[dict[str, Any]], list[int]]:
         """Return the cells of rows that the page has not got, and the numbers of those it must drop."""
-        new: list[dict[str, Any]] = []
-        gone: list[int] = []
-        opened: dict[int, dict[str, Any] | None] = {}
-        for row in rows:
-            before = self._open.get(row.number)
-            is_live = row.state in LIVE
-            if not self._wanted.matches(row):
-                gone += [row.number] if before else []
-                opened |= {row.number: None} if is_live else {}
-            elif len(new) < SHOWN_ROWS or before or is_live:
-                now = cells(row)
-                new += [now] if now != before else []
-                opened |= {row.number: now} if is_live else {}
-        self._open = opened
+        matching = {row.number: row for row in rows if self._wanted.matches(row)}
+        looked_at = self._open | {row.number for row in rows}
+        unchanged = self._shown.keys() - looked_at
+        latest = set(sorted(unchanged | matching.keys(), reverse=True)[:SHOWN_ROWS])
+        made = {number: cells(row) for number, row in matching.items() if number in latest}
+        new = [row for number, row in made.items() if row != self._shown.get(number)]
+        gone = sorted(self._shown.keys() - latest)
+        self._open = {row.number for row in rows if row.state in LIVE}
+        self._shown = {number: made.get(number) or self._shown[number] for number in latest}
         return new, gone
 
 

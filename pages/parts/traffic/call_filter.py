@@ -1,11 +1,14 @@
 """Filter of calls: what it lets through, and its bar, which stands in the URL."""
 
+import json
+import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 import streamlit as st
 
-from engine.api.openai.traffic import LONGEST_CLIENT, CallRow, Traffic
+from engine.api.openai.traffic import LONGEST_BODY, LONGEST_CLIENT, CallRow, Traffic
 from pages.parts import address
 from pages.parts.labels import distinct
 
@@ -17,12 +20,18 @@ MOST_CLIENTS = 200
 """Clients to choose from, those of the latest calls."""
 NAMES = ("state", "client", "endpoint", "text")
 KEY = "traffic_filter_"
+SEARCHED = f"Searches errors, clients, models and the first {LONGEST_BODY:,} bytes of each request"
+
+_ESCAPED = re.compile(r'(?:\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt]))+')
 
 Text = Annotated[str, msgspec.Meta(max_length=LONGEST_TEXT)]
 
 
 class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Filter of calls; an empty field asks for all. text: part of a request, an error, a client or a model."""
+    """Filter of calls; an empty field asks for all.
+
+    text: part of a request, as it was sent or as its JSON reads, or of an error, a client or a model.
+    """
 
     state: States = ""
     client: Annotated[str, msgspec.Meta(max_length=LONGEST_CLIENT)] = ""
@@ -37,7 +46,13 @@ class Wanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if self.endpoint and row.endpoint != self.endpoint:
             return False
         text = self.text.casefold()
-        return not text or any(text in each.casefold() for each in (row.client, row.model, row.error, row.body))
+        return not text or any(text in each.casefold() for each in _searched(row))
+
+
+def _searched(row: CallRow) -> Iterator[str]:
+    yield from (row.client, row.model, row.error, row.body)
+    if "\\" in row.body:
+        yield _ESCAPED.sub(lambda escaped: str(json.loads(f'"{escaped[0]}"')), row.body)
 
 
 def asked() -> Wanted:
@@ -58,8 +73,7 @@ def show(traffic: Traffic) -> Wanted:
         )  # fmt: skip
         st.text_input(
             "Search", placeholder="Search", icon=":material/search:", label_visibility="collapsed", width=200,
-            max_chars=LONGEST_TEXT, help="Searches requests, errors, clients and models",
-            **address.bound("text", KEY + "text", wanted.text),
+            max_chars=LONGEST_TEXT, help=SEARCHED, **address.bound("text", KEY + "text", wanted.text),
         )  # fmt: skip
         _choice("client", wanted.client, [row.client for row in rows], 240)
         _choice("endpoint", wanted.endpoint, [row.endpoint for row in rows], 200)

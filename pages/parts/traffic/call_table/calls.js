@@ -2,7 +2,13 @@
 
 const BACK_OFF_MS = [250, 500, 1000, 2000, 5000];
 const FRESH_MS = 2000;
+const CLICK_PX = 4;
 const STATE = 4, TOKENS = 5;
+
+/** Set what differs only: to set the text of an element again ends a selection in it. */
+function assign(node, values) {
+  for (const [name, value] of Object.entries(values)) if (node[name] !== value) node[name] = value;
+}
 
 class Calls {
   constructor(parent) {
@@ -14,8 +20,9 @@ class Calls {
     this.root.append(this.scroll, this.status);
     parent.append(this.root);
     this.rows = new Map();
-    this.failures = this.num = 0;
-    this.root.addEventListener("click", (event) => this.choose(event.target.closest("tbody tr")));
+    this.failures = this.num = this.searched = 0;
+    this.root.addEventListener("pointerdown", (event) => this.press(event));
+    this.root.addEventListener("click", (event) => this.choose(this.clicked(event)));
     this.root.addEventListener("keydown", (event) => this.walk(event));
     this.root.addEventListener("focusin", (event) => this.reach(event.target.closest("tbody tr")));
   }
@@ -42,10 +49,11 @@ class Calls {
     for (const [label, help, kind, room] of this.data.columns) {
       const cell = element("th", `${kind} ${room}`, label);
       cell.scope = "col";
-      if (help) cell.title = help;
+      if (help) cell.title = cell.ariaDescription = help;
       line.append(cell);
     }
     this.body = this.table.createTBody();
+    this.table.role = "grid";
     this.table.ariaLabel = "Calls, newest first";
   }
 
@@ -65,15 +73,15 @@ class Calls {
     };
   }
 
-  receive({ num, all, rows, gone }) {
+  receive({ num, searched, all, rows, gone }) {
     this.num = num;
+    this.searched = searched;
     if (all) {
       this.rows.clear();
       this.body.replaceChildren();
     }
     for (const number of gone) this.drop(number);
     for (const row of [...rows].sort((a, b) => a.number - b.number)) this.put(row);
-    while (this.rows.size > this.data.most) this.drop(Number(this.body.lastElementChild.dataset.number));
     this.mark(this.data.chosen);
     if (!this.reached?.isConnected) this.reach(this.rows.get(this.data.chosen) ?? this.body.firstElementChild);
     this.showStatus();
@@ -81,45 +89,45 @@ class Calls {
     if (rows.some((row) => !this.known.has(row.client))) this.refresh();
   }
 
-  /** A row is made again as a whole: it is short, and its place stays. */
   put(row) {
-    const made = this.line(row);
-    const old = this.rows.get(row.number);
-    if (old) {
-      const hadFocus = old.matches(":focus");
-      old.replaceWith(made);
-      if (this.reached === old) this.reach(made);
-      if (hadFocus) made.focus();
-    } else {
-      let next = this.body.firstElementChild;
-      while (next && Number(next.dataset.number) > row.number) next = next.nextElementSibling;
-      this.body.insertBefore(made, next);
+    let line = this.rows.get(row.number);
+    if (!line) {
+      line = this.line(row.number);
+      this.rows.set(row.number, line);
     }
-    this.rows.set(row.number, made);
+    this.write(line, row);
   }
 
-  line(row) {
-    const line = element("tr", row.state);
-    line.dataset.number = row.number;
+  /** An empty row in its place. */
+  line(number) {
+    const line = element("tr");
+    line.dataset.number = number;
     line.tabIndex = -1;
+    line.ariaSelected = "false";
+    let next = this.body.firstElementChild;
+    while (next && Number(next.dataset.number) > number) next = next.nextElementSibling;
+    this.body.insertBefore(line, next);
+    return line;
+  }
+
+  /** Row and cells stay and take what has changed: a click, a selection or the focus is lost with its element. */
+  write(line, row) {
     const { columns } = this.data;
     const isRefused = row.error && !row.cells[TOKENS];
-    for (const [place, text] of row.cells.entries()) {
-      if (isRefused && place === TOKENS) break;
+    const texts = isRefused ? [...row.cells.slice(0, TOKENS), row.error] : row.cells;
+    assign(line, { className: row.state });
+    while (line.cells.length > texts.length) line.lastElementChild.remove();
+    for (const [place, text] of texts.entries()) {
+      const cell = line.cells[place] ?? line.insertCell();
       const [, , kind, room] = columns[place];
-      const cell = element("td", `${kind} ${room}`, text);
-      if (kind !== "number" && text) cell.title = text;
-      if (place === STATE) cell.classList.add("state");
-      if (place === STATE && row.error) cell.title = row.error;
-      line.append(cell);
+      if (isRefused && place === TOKENS) {
+        assign(cell, { textContent: text, title: text, className: "error", colSpan: columns.length - TOKENS });
+      } else if (place === STATE) {
+        assign(cell, { textContent: text, title: row.error || text, className: `${kind} ${room} state` });
+      } else {
+        assign(cell, { textContent: text, title: kind === "number" ? "" : text, className: `${kind} ${room}` });
+      }
     }
-    if (isRefused) {
-      const cell = element("td", "error", row.error);
-      cell.colSpan = columns.length - TOKENS;
-      cell.title = row.error;
-      line.append(cell);
-    }
-    return line;
   }
 
   drop(number) {
@@ -134,20 +142,37 @@ class Calls {
       this.status.textContent = this.data.empty;
       return;
     }
+    const calls = (number) => `${count(number)} ${number === 1 ? "call" : "calls"}`;
+    const all = `${calls(this.num)} since the start`;
     const isFull = this.rows.size >= this.data.most;
-    const shown = isFull ? ` · the latest ${count(this.data.most)} shown` : "";
-    const of = this.data.isFiltered && !isFull ? `${count(this.rows.size)} of ` : "";
-    this.status.textContent = `${of}${count(this.num)} ${this.num === 1 ? "call" : "calls"} since the start${shown}`;
+    if (this.data.isFiltered) {
+      const found = isFull ? `The latest ${count(this.rows.size)} that match,` : count(this.rows.size);
+      const among = this.searched < this.num ? `the latest ${calls(this.searched)}` : all;
+      this.status.textContent = `${found} of ${among}`;
+    } else {
+      this.status.textContent = isFull ? `${all} · the latest ${count(this.rows.size)} shown` : all;
+    }
   }
 
   mark(number) {
-    this.body?.querySelector("[aria-selected]")?.removeAttribute("aria-selected");
-    this.rows.get(number)?.setAttribute("aria-selected", "true");
+    for (const [other, row] of this.rows) assign(row, { ariaSelected: String(other === number) });
   }
 
   /** Scroll the table, not the page: rows come anew after each lost connection, wherever the page is read then. */
   reveal(row) {
     if (row) this.scroll.scrollTop = row.offsetTop - this.scroll.clientHeight / 2;
+  }
+
+  press({ target, clientX, clientY }) {
+    this.pressed = { row: target.closest("tbody tr"), clientX, clientY };
+  }
+
+  /** The row that was pressed, though new calls may have moved another below the pointer before it was released. */
+  clicked({ target, clientX, clientY }) {
+    const { pressed } = this;
+    this.pressed = undefined;
+    const isStill = pressed && Math.hypot(clientX - pressed.clientX, clientY - pressed.clientY) < CLICK_PX;
+    return isStill ? pressed.row : target.closest("tbody tr");
   }
 
   choose(row) {

@@ -72,6 +72,7 @@ def test_only_the_latest_calls_and_the_beginning_of_a_body_are_kept() -> None:
         traffic.add(f"client {number % 3}", PATH, "m", b"x" * 100_000 if number > KEPT_CALLS else b"{}")
     rows = traffic.rows()
     assert (len(rows), traffic.num_calls, rows[0].number) == (KEPT_CALLS, KEPT_CALLS + 10, KEPT_CALLS + 10)
+    assert traffic.num_kept == KEPT_CALLS
     assert len(rows[0].body) == 16_384
     assert [row.number for row in traffic.rows(2)] == [KEPT_CALLS + 10, KEPT_CALLS + 9]
 
