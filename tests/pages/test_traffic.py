@@ -135,7 +135,7 @@ def test_a_call_that_was_refused_says_why_and_not_that_it_was_slow(api: ApiServe
 
 def test_a_call_is_described_by_what_it_has() -> None:
     row = CallRow(
-        1, datetime.now(UTC), "curl/8", "/v1/embeddings", "m", "done", Figures(num_prompt=1), 0.5, (), "", "", 2
+        1, datetime.now(UTC), "curl/8", "/v1/embeddings", "m", "done", Figures(num_prompt=1), 0.5, (), "", b"", 2
     )
     assert call_view.sentence(row) == "curl/8 to /v1/embeddings · done after 500 ms · 1 prompt token"
     row = row._replace(endpoint="/v1/completions", trials=("1",), figures=Figures(num_prompt=2_000, num_generated=3))

@@ -2,8 +2,9 @@
 
 import math
 import threading
+import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice, takewhile
@@ -18,12 +19,16 @@ KEPT_CALLS, KEPT_MINOR = 5_000, 500
 """Latest calls that are kept; fewer of each minor kind, of batches and refused unread, so that others have room."""
 LONGEST_BODY = 16_384
 LONGEST_CLIENT, LONGEST_ENDPOINT = 60, 100
+COUNTED_CLIENTS = 1_000
+"""Clients with calls that are no longer kept whose totals are."""
 
 
 class Figures(NamedTuple):
-    """Figures of a call: token counts, decode rate (tok/s), seconds to the first token, surprise (bits).
+    """Figures of a call, of its answers together.
 
-    unsure: its least expected token, and the probability of it. All are of its answers together.
+    per_s: generated tokens after the first, per second from the first token to the last. ttft_s: seconds from the
+    request to the first token. surprise_bits: mean over its tokens. unsure: its least expected token, with the
+    probability of it.
     """
 
     num_prompt: int = 0
@@ -39,7 +44,7 @@ class Figures(NamedTuple):
 class CallRow(NamedTuple):
     """State of a call at one moment. state: waiting, running, done, stopped or failed; error: why it failed.
 
-    elapsed_s: from the request until now, or until its end. trials: ids, one for each answer. body: of a request of
+    elapsed_s: from the request until now, or until its end. trials: ids, one for each answer. raw: of a request of
     `num_bytes`, the first LONGEST_BODY bytes. is_unread: it was refused before its body was read.
     """
 
@@ -53,14 +58,32 @@ class CallRow(NamedTuple):
     elapsed_s: float
     trials: tuple[str, ...]
     error: str
-    body: str
+    raw: bytes
     num_bytes: int
     is_unread: bool = False
+
+    @property
+    def body(self) -> str:
+        """The text of the request; bytes that are no UTF-8 are replaced."""
+        return self.raw.decode("utf-8", "replace")
 
     @property
     def is_cut(self) -> bool:
         """Whether the body is only the beginning of the request."""
         return self.num_bytes > LONGEST_BODY
+
+
+class Totals(NamedTuple):
+    """Numbers of calls, of those that failed, and of generated tokens."""
+
+    num_calls: int = 0
+    num_failed: int = 0
+    num_tokens: int = 0
+
+    def with_call(self, row: CallRow) -> "Totals":
+        """Return the totals with one more call."""
+        num_failed = self.num_failed + (row.state == "failed")
+        return Totals(self.num_calls + 1, num_failed, self.num_tokens + row.figures.num_generated)
 
 
 class Call:
@@ -82,7 +105,7 @@ class Call:
     ) -> None:
         self.number, self.endpoint, self.model = number, endpoint, model
         self.client = printable(client)[:LONGEST_CLIENT] or "unknown"
-        self._at = datetime.now(UTC)
+        self._at, self._began = datetime.now(UTC), time.monotonic()
         self._body, self._num_bytes = body[:LONGEST_BODY], len(body)
         self._lock = threading.Lock()
         self._live: tuple[LiveTrial, ...] = ()
@@ -90,7 +113,7 @@ class Call:
         self._num_open = 0
         self._figures = Figures()
         self._state, self._error, self._is_unread = "waiting", "", False
-        self._ended: datetime | None = None
+        self._ended: float | None = None
         self._on_over, self._on_end = on_over, on_end
 
     @property
@@ -114,21 +137,21 @@ class Call:
     def end(self, figures: Figures) -> None:
         """Record the end of a call without trials."""
         with self._lock:
-            self._figures, self._state, self._ended = figures, "done", datetime.now(UTC)
+            self._figures, self._state, self._ended = figures, "done", time.monotonic()
         self._on_end(figures)
 
     def leave(self) -> None:
         """Record that the client has left; trials that run end the call themselves."""
         with self._lock:
             if self._ended is None and not self._live:
-                self._state, self._ended = "stopped", datetime.now(UTC)
+                self._state, self._ended = "stopped", time.monotonic()
 
     def fail(self, error: ApiError, *, is_unread: bool = False) -> None:
         """Record that the request was refused or failed; is_unread: before its body was read."""
         with self._lock:
             self._is_unread = is_unread
             self._state, self._error = "failed", str(error)
-            self._ended = self._ended or datetime.now(UTC)
+            self._ended = self._ended or time.monotonic()
 
     def settle(self) -> None:
         """Compute the figures of a call whose trials have all ended, once. Any thread may call it."""
@@ -136,7 +159,7 @@ class Call:
             if self._num_open or not self._live:
                 return
             live, self._live = self._live, ()
-            self._figures = figures_of(live)
+            self._figures = figures_of(live, self._began)
             if self._state != "failed":
                 self._state, self._error = _ending(live)
         self._on_end(self._figures)
@@ -152,13 +175,12 @@ class Call:
         with self._lock:
             live, state, figures = self._live, self._state, self._figures
             if live and state == "waiting":
-                figures = figures_of(live)
+                figures = figures_of(live, self._began)
                 state = "running" if any(trial.job.is_started for trial in live) else "waiting"
-            until = self._ended or datetime.now(UTC)
+            until = self._ended or time.monotonic()
             return CallRow(
                 self.number, self._at, self.client, self.endpoint, self.model, state, figures,
-                max((until - self._at).total_seconds(), 0.0), self._ids, self._error,
-                self._body.decode("utf-8", "replace"), self._num_bytes, self._is_unread,
+                until - self._began, self._ids, self._error, self._body, self._num_bytes, self._is_unread,
             )  # fmt: skip
 
     def _one_ended(self) -> None:
@@ -166,7 +188,7 @@ class Call:
             self._num_open -= 1
             if self._num_open:
                 return
-            self._ended = datetime.now(UTC)
+            self._ended = time.monotonic()
         self._on_over(self)
 
 
@@ -182,6 +204,7 @@ class Traffic:
         self._of_batches: OrderedDict[int, Call] = OrderedDict()
         self._refused: OrderedDict[int, Call] = OrderedDict()
         self._over: deque[Call] = deque()
+        self._forgotten: OrderedDict[str, Totals] = OrderedDict()
         self._num = 0
         self.on_end: Callable[[Figures], object] = lambda _: None
 
@@ -207,7 +230,7 @@ class Traffic:
             self._calls[call.number] = call
             if minor is not None:
                 minor[call.number] = call
-            self._forget()
+            self._make_room()
         return call
 
     def settle(self) -> None:
@@ -216,18 +239,24 @@ class Traffic:
             while True:
                 self._over.popleft().settle()
 
-    def _forget(self) -> None:
+    def _make_room(self) -> None:
         """Forget the oldest calls beyond what is kept; of minor ones, those that have ended. The lock is held."""
         for minor in (self._of_batches, self._refused):
             if len(minor) > KEPT_MINOR:
                 ended = next((number for number, call in minor.items() if not call.is_open), None)
                 if ended is not None:
-                    del minor[ended]
-                    self._calls.pop(ended)
+                    self._forget(ended)
         if len(self._calls) > KEPT_CALLS:
-            number, _ = self._calls.popitem(last=False)
-            for minor in (self._of_batches, self._refused):
-                minor.pop(number, None)
+            self._forget(next(iter(self._calls)))
+
+    def _forget(self, number: int) -> None:
+        """Forget a call and add it to the totals of its client. The lock is held."""
+        row = self._calls.pop(number).row()
+        for minor in (self._of_batches, self._refused):
+            minor.pop(number, None)
+        self._forgotten[row.client] = self._forgotten.pop(row.client, Totals()).with_call(row)
+        if len(self._forgotten) > COUNTED_CLIENTS:
+            self._forgotten.popitem(last=False)
 
     @property
     def num_calls(self) -> int:
@@ -258,6 +287,12 @@ class Traffic:
             latest = list(islice(reversed(self._calls.values()), limit))
         return [call.row() for call in latest]
 
+    def kept_and_forgotten(self) -> tuple[list[CallRow], dict[str, Totals]]:
+        """Return the calls that are kept, newest first, and the totals of all others by client."""
+        with self._lock:
+            kept, forgotten = list(reversed(self._calls.values())), dict(self._forgotten)
+        return [call.row() for call in kept], forgotten
+
     def row(self, number: int) -> CallRow | None:
         """Return one call, None where it is not among the latest."""
         with self._lock:
@@ -273,42 +308,22 @@ class Traffic:
         return [call.row() for call in found]
 
 
-class ClientSummary(NamedTuple):
-    """Totals of one client. p50_s, p95_s: of the seconds from request to end, of calls that succeeded; ttft_p50_s,
-    ttft_p95_s: of those to the first token, of calls that have one."""
-
-    client: str
-    num_calls: int
-    num_failed: int
-    num_tokens: int
-    p50_s: float | None
-    p95_s: float | None
-    ttft_p50_s: float | None
-    ttft_p95_s: float | None
-
-
-def by_client(rows: Iterable[CallRow]) -> list[ClientSummary]:
-    """Return totals by client, the busiest first."""
-    found: dict[str, list[CallRow]] = {}
-    for row in rows:
-        found.setdefault(row.client, []).append(row)
-    summaries = [_summary(client, calls) for client, calls in found.items()]
-    return sorted(summaries, key=lambda one: -one.num_calls)
-
-
-def figures_of(trials: Sequence[LiveTrial]) -> Figures:
-    """Return the figures of running or ended trials."""
+def figures_of(trials: Sequence[LiveTrial], began: float) -> Figures:
+    """Return the figures of running or ended trials; began: when the request came, by time.monotonic()."""
     jobs = [trial.job for trial in trials]
     timings = [job.timings for job in jobs]
-    rates = [one.decode_per_s for one in timings if one.decode_per_s is not None]
-    firsts = [one.ttft_s for one in timings if one.num_generated]
+    started = [(job.submitted + one.ttft_s, one) for job, one in zip(jobs, timings, strict=True) if one.num_generated]
+    first = min((at for at, _ in started), default=math.nan)
+    last = max((at + one.decode_s for at, one in started), default=math.nan)
+    num_generated = sum(one.num_generated for one in timings)
+    has_rate = last > first and any(one.num_generated > 1 for one in timings)
     least, surprise = _surprise(trials)
     return Figures(
-        num_prompt=sum(len(job.prompt_ids or ()) for job in jobs),
-        num_cached=sum(job.num_cached for job in jobs),
-        num_generated=sum(len(job.steps) for job in jobs),
-        per_s=sum(rates) if rates else None,
-        ttft_s=min(firsts, default=None),
+        num_prompt=sum(one.num_prompt for one in timings),
+        num_cached=sum(one.num_cached for one in timings),
+        num_generated=num_generated,
+        per_s=(num_generated - 1) / (last - first) if has_rate else None,
+        ttft_s=max(first - began, 0.0) if started else None,
         surprise_bits=surprise,
         unsure=least[1],
         unsure_p=least[0],
@@ -327,10 +342,11 @@ def _surprise(trials: Sequence[LiveTrial]) -> tuple[tuple[float | None, str], fl
     for trial in trials:
         steps = trial.job.steps
         logprobs = np.array(steps.records["logprob"][: len(steps)], np.float64)
-        if not len(logprobs) or not steps.k:
+        is_known = ~np.isnan(logprobs)  # a server gives none for the token that ends an answer
+        if not is_known.any() or not steps.k:
             continue
-        total, num = total - float(np.maximum(logprobs, -1e4).sum()), num + len(logprobs)
-        at = int(logprobs.argmin())
+        total, num = total - float(np.maximum(logprobs[is_known], -1e4).sum()), num + int(is_known.sum())
+        at = int(np.nanargmin(logprobs))
         if logprobs[at] < lowest:
             lowest = float(logprobs[at])
             least = math.exp(lowest), steps[at].text or steps.vocabulary.text(steps[at].id)
@@ -344,19 +360,3 @@ def _ending(trials: Sequence[LiveTrial]) -> tuple[str, str]:
         return "failed", str(errors[0])
     is_stopped = any(trial.job.result(0).finish_reason == "cancelled" for trial in trials)
     return ("stopped" if is_stopped else "done"), ""
-
-
-def _summary(client: str, calls: Sequence[CallRow]) -> ClientSummary:
-    times = [call.elapsed_s for call in calls if call.state == "done"]
-    firsts = [call.figures.ttft_s for call in calls if call.figures.ttft_s is not None]
-    num_failed = sum(call.state == "failed" for call in calls)
-    num_tokens = sum(call.figures.num_generated for call in calls)
-    return ClientSummary(client, len(calls), num_failed, num_tokens, *_percentiles(times), *_percentiles(firsts))
-
-
-def _percentiles(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Return median and 95th percentile; None where there are no values."""
-    if not values:
-        return None, None
-    p50, p95 = np.percentile(values, (50, 95)).tolist()
-    return p50, p95

@@ -2,8 +2,8 @@
 
 import streamlit as st
 
+from engine.api.openai.client_totals import by_client
 from engine.api.openai.server import ApiServer
-from engine.api.openai.traffic import by_client
 from engine.errors import EngineError
 from engine.history.activity import Week
 from engine.units import counted, quantity
@@ -12,7 +12,7 @@ from engine.workbench.overview import weeks
 from pages.parts.notice import notice
 from pages.parts.plain import plain
 
-MOST_CALLS, MOST_CLIENTS = 200, 3
+MOST_CLIENTS = 3
 
 
 def show(bench: Workbench) -> None:
@@ -43,7 +43,7 @@ def traffic(api: ApiServer) -> None:
     now = calls.tokens_per_s()
     rate = f", {quantity(now, 'tok/s')} now" if now else ""
     st.markdown(plain(f"{counted(calls.num_calls, 'call')} {where}{rate}."))
-    for client in by_client(calls.rows(MOST_CALLS))[:MOST_CLIENTS]:
+    for client in by_client(calls)[:MOST_CLIENTS]:
         failed = f", {client.num_failed:,} failed" if client.num_failed else ""
         said = f"{counted(client.num_calls, 'call')}{failed}, {counted(client.num_tokens, 'token')}"
         st.caption(plain(f"{client.client}: {said}"))

@@ -31,7 +31,7 @@ COLUMNS = (
     Column("model", "", "text", "much"),
     Column("state", "", "text", "any"),
     Column("tokens", "generated tokens", "number", "any"),
-    Column("speed", "decode rate of its answers together", "number", "few"),
+    Column("speed", "tokens of all its answers per second, from the first token to the last", "number", "few"),
     Column("first token", "from the request to the first token", "number", "some"),
     Column("took", "from the request to its end", "number", "extra"),
     Column("cached", "share of the prompt's tokens that were taken from the cache", "number", "much"),

@@ -5,7 +5,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from engine.api.openai.traffic import Traffic, by_client
+from engine.api.openai.client_totals import by_client
+from engine.api.openai.traffic import KEPT_CALLS, Traffic
 from engine.units import NOT_MEASURED
 from pages.parts import number_columns
 from pages.parts.plain import visible
@@ -17,16 +18,19 @@ TIMES = {
     "first token, p50": "ttft_p50_s",
     "first token, p95": "ttft_p95_s",
 }
-DURATION = "from the request to its end, of the calls that succeeded"
-FIRST = "from the request to the first token"
-HELPS = {"duration, p50": DURATION, "duration, p95": DURATION, "first token, p50": FIRST, "first token, p95": FIRST}
+DURATION = f"from the request to its end, of those of the latest {KEPT_CALLS:,} calls that succeeded"
+FIRST = f"from the request to the first token, of the latest {KEPT_CALLS:,} calls"
+HELPS = {
+    "requests": "since the start", "errors": "since the start", "tokens": "generated since the start",
+    "duration, p50": DURATION, "duration, p95": DURATION, "first token, p50": FIRST, "first token, p95": FIRST,
+}  # fmt: skip
 
 
 @st.fragment(run_every=REFRESH_S)
 def show(traffic: Traffic) -> None:
     """Draw the table, folded."""
     with st.expander("By client", key="traffic_clients"):
-        found = by_client(traffic.rows())
+        found = by_client(traffic)
         table: dict[str, Any] = {
             "client": [visible(one.client) for one in found],
             "requests": [one.num_calls for one in found],

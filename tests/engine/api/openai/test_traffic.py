@@ -1,12 +1,23 @@
 """Calls of the API as its traffic records them."""
 
-from typing import Any
+import math
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from engine.api.openai.client_totals import by_client
+from engine.api.openai.errors import ApiError
 from engine.api.openai.server import server_of
-from engine.api.openai.traffic import KEPT_CALLS, CallRow, Figures, Traffic, by_client
+from engine.api.openai.traffic import KEPT_CALLS, CallRow, Figures, Traffic, figures_of
+from engine.jobs import Job
+from engine.specs import Request, Sampling
+from engine.step_parts import RECORD
+from engine.workbench.trials import LiveTrial
 from tests.engine.api.openai.conftest import Api
+from tests.fake_engine import VOCABULARY
 from tests.waiting import until
 
 PATH = "/v1/completions"
@@ -77,13 +88,88 @@ def test_only_the_latest_calls_and_the_beginning_of_a_body_are_kept() -> None:
     assert [row.number for row in traffic.rows(2)] == [KEPT_CALLS + 10, KEPT_CALLS + 9]
 
 
-def test_totals_by_client() -> None:
-    def row(client: str, **changes: Any) -> CallRow:
-        given: dict[str, Any] = {"state": "done", "figures": Figures(num_generated=5), "elapsed_s": 1.0, **changes}
-        return CallRow(1, None, client, PATH, "m", trials=(), error="", body="", num_bytes=0, **given)  # type: ignore[arg-type]
+def call_with(traffic: Traffic, client: str, num_tokens: int = 5, error: str = "") -> None:
+    """Record a call that has ended."""
+    call = traffic.add(client, PATH, "m", b"{}")
+    if error:
+        call.fail(ApiError(500, error))
+    else:
+        call.end(Figures(num_generated=num_tokens))
 
-    rows = [row("a", elapsed_s=second) for second in (1.0, 2.0, 3.0)]
-    rows += [row("b", state="failed", figures=Figures())]
-    one, other = by_client(rows)
-    assert (one.client, one.num_calls, one.num_failed, one.num_tokens, one.p50_s) == ("a", 3, 0, 15, 2.0)
+
+def test_totals_by_client() -> None:
+    traffic = Traffic()
+    for _ in range(3):
+        call_with(traffic, "a")
+    call_with(traffic, "b", error="no")
+    one, other = by_client(traffic)
+    assert (one.client, one.num_calls, one.num_failed, one.num_tokens) == ("a", 3, 0, 15)
+    assert one.p50_s is not None and one.p95_s is not None and one.p50_s <= one.p95_s
     assert (other.client, other.num_failed, other.p50_s, other.p95_s) == ("b", 1, None, None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_totals_count_the_calls_that_are_no_longer_kept(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.api.openai.traffic.KEPT_CALLS", 40)
+    monkeypatch.setattr("engine.api.openai.traffic.KEPT_MINOR", 7)
+    draw, traffic = random.Random(seed), Traffic()
+    expected: dict[str, list[int]] = {}
+    for _ in range(300):
+        kind, client, num_tokens = draw.randrange(4), f"client {draw.randrange(5)}", draw.randrange(100)
+        if kind == 3:
+            traffic.refuse(client, PATH, ApiError(429, "too many"))
+        elif kind == 2:
+            traffic.add(client, PATH, "m", b"{}", is_batch=True).end(Figures(num_generated=num_tokens))
+        else:
+            call_with(traffic, client, num_tokens, "no" if kind else "")
+        totals = expected.setdefault(client, [0, 0, 0])
+        for at, more in enumerate((1, kind in (1, 3), num_tokens if kind in (0, 2) else 0)):
+            totals[at] += more
+    assert {one.client: [one.num_calls, one.num_failed, one.num_tokens] for one in by_client(traffic)} == expected
+
+
+def test_totals_of_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.api.openai.traffic.KEPT_CALLS", 3)
+    monkeypatch.setattr("engine.api.openai.traffic.COUNTED_CLIENTS", 10)
+    traffic = Traffic()
+    for number in range(100):
+        call_with(traffic, f"client {number}")
+    assert {one.client for one in by_client(traffic)} == {f"client {number}" for number in range(87, 100)}
+
+
+def trial_of(
+    submitted: float, first_s: float, decode_s: float, num_generated: int, logprobs: Sequence[float] = (),
+    num_prompt: int = 4,
+) -> LiveTrial:  # fmt: skip
+    """Return a trial whose job has ended with these times, and with steps of these log-probabilities."""
+    job = Job("j", "p", Sampling(), Request(top_k=1), VOCABULARY, lambda _: None, lambda _: 0)
+    records = np.zeros(len(logprobs), RECORD)
+    records["logprob"] = logprobs
+    nothing = np.zeros((len(logprobs), 1), np.float32)
+    job.steps.append(records, nothing.astype(np.int32), nothing, nothing)
+    job.submitted = submitted
+    job.on_started([], num_cached=0, seed=1, queue_s=0.0, load_s=0.0)
+    job.on_ended("stop", 0, prefill_s=first_s, decode_s=decode_s, num_prompt=num_prompt, num_cached=1,
+                 num_generated=num_generated)  # fmt: skip
+    return SimpleNamespace(job=job)  # type: ignore[return-value]
+
+
+def test_the_rate_of_answers_is_of_the_time_that_they_took_together() -> None:
+    """Whether they ran beside each other or in turn."""
+    alone = figures_of([trial_of(5.0, 0.5, 1.0, 11)], began=4.0)
+    assert (alone.per_s, alone.ttft_s) == (10.0, 1.5)
+    beside = figures_of([trial_of(5.0, 0.5, 1.0, 11) for _ in range(4)], began=4.0)
+    assert beside.per_s == 43.0
+    in_turn = figures_of([trial_of(5.0, 0.5 + turn, 1.0, 11) for turn in range(4)], began=4.0)
+    assert in_turn.per_s == 43 / 4
+    assert figures_of([trial_of(5.0, 0.5 + turn / 1e6, 0.0, 1) for turn in range(4)], began=4.0).per_s is None
+    assert figures_of([trial_of(5.0, 0.5, 0.0, 0)], began=4.0).ttft_s is None
+
+
+def test_a_server_that_gives_no_ids_has_its_figures() -> None:
+    """It counts the tokens of the prompt, several tokens may be one step, and the last has no log-probability."""
+    found = figures_of([trial_of(5.0, 0.5, 1.0, 8, (-1.0, -2.0, math.nan), num_prompt=9)], began=5.0)
+    assert (found.num_prompt, found.num_cached, found.num_generated) == (9, 1, 8)
+    assert found.surprise_bits == pytest.approx(1.5 / math.log(2))
+    assert found.unsure_p == pytest.approx(math.exp(-2))
+    assert figures_of([trial_of(5.0, 0.5, 1.0, 8, (math.nan,))], began=5.0).surprise_bits is None
