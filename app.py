@@ -35,6 +35,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     connections.limit(asyncio.get_running_loop(), access=settings.access, num_files=num_files)
     opened = await asyncio.to_thread(workbench.current)
     api = server_of(opened)
+    api.pages = address
     if settings.api_port:
         start(api, settings.api_port)
 

@@ -18,7 +18,8 @@ from engine.results import Completion
 
 MANY_TOKENS = 256
 """Tokens whose candidates take more than 10 ms to write down."""
-FINISHED = {"stop": "stop", "length": "length", "cancelled": "stop"}
+FINISHED = {"stop": "stop", "length": "length", "cancelled": "length"}
+"""OpenAI's names. It has none for an answer that was stopped; programs read "length" as one that is not complete."""
 
 
 class AnswerPart(NamedTuple):
@@ -276,7 +277,7 @@ async def _first(index: int, choice: Choice, shape: Shape) -> list[dict[str, Any
 def _usage(completions: Sequence[Completion], n: int) -> dict[str, Any]:
     """Return the token counts: each prompt once, every answer."""
     num_prompt = sum(done.timings.num_prompt for done in completions[::n])
-    num_generated = sum(len(done.steps) for done in completions)
+    num_generated = sum(done.timings.num_generated for done in completions)
     return {
         "prompt_tokens": num_prompt,
         "completion_tokens": num_generated,

@@ -1,7 +1,7 @@
 """ASGI application of the OpenAI-compatible API: its routes, each of which reads a request and answers it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 
 from starlette.applications import Starlette
@@ -142,14 +142,14 @@ class Routes:
         return json_response(await asyncio.to_thread(whole_vocabulary, self._generator.engine()))
 
 
-def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
-    """Return the application, whose calls `traffic` records; `key` as for Guard."""
+def make_app(bench: Workbench, traffic: Traffic, *, key: str, pages: Callable[[], str]) -> Starlette:
+    """Return the application, whose calls `traffic` records; `key` as for Guard, pages: the address of the pages."""
     metrics = Metrics(bench, traffic)
     traffic.on_end = metrics.add
     handlers = Routes(bench, traffic, metrics, has_key=bool(key))
     routes = handlers.all()
     origins = bench.settings.api_origins
-    return Starlette(
+    app = Starlette(
         routes=routes,
         lifespan=handlers.running,
         middleware=[
@@ -167,6 +167,8 @@ def make_app(bench: Workbench, traffic: Traffic, *, key: str) -> Starlette:
             405: _unknown,
         },
     )
+    app.state.pages = pages
+    return app
 
 
 def cross_origin(origins: Sequence[str]) -> list[Middleware]:

@@ -20,6 +20,8 @@ from engine.errors import EngineError
 from engine.results import Completion
 from engine.specs import Origin
 
+NAMED_TRIALS = 64
+"""Trials of one call that a header names: clients and proxies refuse headers of 8 KB, some of 4."""
 QUICK_STEPS = 32
 """Tokens up to which the event loop itself writes a response: about a millisecond with 20 candidates each."""
 
@@ -135,10 +137,14 @@ class Vectors:
     async def result(self) -> bytes:
         """Wait for the vectors and return the response. Raises ApiError."""
         try:
-            found = await asyncio.shield(self._embedded)
+            return await self._response()
         except asyncio.CancelledError:
             self.stop()
             raise
+
+    async def _response(self) -> bytes:
+        """Wait for the vectors, which are made whether or not anybody waits."""
+        found = await asyncio.shield(self._embedded)
         if found is None:
             raise ApiError(409, "The request was stopped.", code="stopped")
         if self._call.is_open:
@@ -146,8 +152,8 @@ class Vectors:
         return found.body
 
     async def chunks(self) -> AsyncIterator[list[Chunk]]:
-        """Yield the response. Raises ApiError."""
-        yield [Chunk(0, msgspec.Raw(await self.result()))]
+        """Yield the response; a reader that leaves does not stop it. Raises ApiError."""
+        yield [Chunk(0, msgspec.Raw(await self._response()))]
 
     def stop(self) -> None:
         """Stop after the text that is being embedded."""
@@ -218,7 +224,7 @@ async def respond_to(request: Request, begun: Begun, call: Call) -> Response:
     try:
         if begun.is_stream:
             return await _stream(request, begun)
-        headers = about(begun)  # what can be made before the answer is there
+        headers = about(begun, request)  # what can be made before the answer is there
         return Response(await while_there(request, begun.result()), headers=headers, media_type="application/json")
     except BaseException as error:
         begun.stop()
@@ -241,24 +247,25 @@ async def _stream(request: Request, begun: Begun) -> Response:
         async for more in chunks:
             yield more
 
-    return EventStream(whole(), about(begun), on_end=begun.stop)
+    return EventStream(whole(), about(begun, request), on_end=begun.stop)
 
 
-def about(begun: Begun) -> dict[str, str]:
+def about(begun: Begun, request: Request) -> dict[str, str]:
     """Return the headers that name the trials of a call; each is stored within 0.1 s of its end, not when named."""
-    return trial_headers(begun.trials)
+    return trial_headers(begun.trials, request)
 
 
-def trial_headers(trials: Sequence[str]) -> dict[str, str]:
-    """Return the headers that name trials."""
+def trial_headers(trials: Sequence[str], request: Request) -> dict[str, str]:
+    """Return the headers that name trials, at most NAMED_TRIALS of them, and the page of the first."""
     if not trials:
         return {}
-    return {"x-logitbench-trial": ",".join(trials), "link": f'<{trial_path(trials[0])}>; rel="describedby"'}
+    named = ",".join(trials[:NAMED_TRIALS])
+    return {"x-logitbench-trial": named, "link": f'<{trial_url(trials[0], request)}>; rel="describedby"'}
 
 
-def trial_path(trial: str) -> str:
-    """Return the path of a trial on the pages."""
-    return f"/?trial={trial}"
+def trial_url(trial: str, request: Request) -> str:
+    """Return the address of a trial's page."""
+    return f"{request.app.state.pages()}?trial={trial}"
 
 
 def defect_error(defect: Exception) -> ApiError:

@@ -1,6 +1,7 @@
 """Generation for requests: starts the trials of a request, and waits for them or for the client to leave."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -125,8 +126,9 @@ class Generator:
         engine: Engine,
         drafts: Sequence[tuple[Draft, list[int] | None]],
     ) -> list[Choice]:
-        """Start `n` trials of each draft, or of its ids; where one cannot start, the others are stopped."""
+        """Start `n` trials of each draft, or of its ids; where one cannot start, or the client leaves, none goes on."""
         started: list[LiveTrial] = []
+        is_over = threading.Event()
         trials, is_kept = self._bench.trials, asked.store is not False
 
         def start() -> None:
@@ -138,15 +140,21 @@ class Generator:
                         started.append(trials.submit(draft, TrialLabel.API, origin))
                     else:
                         started.append(trials.submit_ids(draft, ids, TrialLabel.API, origin))
+                    if is_over.is_set():  # a thread goes on after the task that awaits it was cancelled
+                        stop(started)
+                        return
 
         try:
             if _starts_at_once(asked, drafts):
                 start()
             else:
                 await asyncio.to_thread(start)
-        except EngineError as error:
+        except BaseException as error:
+            is_over.set()
             stop(started)
-            raise api_error(error) from None
+            if isinstance(error, EngineError):
+                raise api_error(error) from None
+            raise
         return [Choice(trial, trial.draft.prompt) for trial in started]
 
 

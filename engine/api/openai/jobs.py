@@ -19,7 +19,7 @@ from engine.api.openai.calls import (
     defect_error,
     json_response,
     trial_headers,
-    trial_path,
+    trial_url,
 )
 from engine.api.openai.clients import origin_of
 from engine.api.openai.errors import ApiError, refusal
@@ -150,13 +150,13 @@ class Job:
 class JobForgotten(ApiError):
     """Job that is not known any more, whose first answer the history has as a trial."""
 
-    def __init__(self, id: str, message: str) -> None:
-        super().__init__(410, f"{message}: {trial_path(id)} on the pages.", param="id", code="job_forgotten")
-        self._id = id
+    def __init__(self, id: str, message: str, request: Request) -> None:
+        super().__init__(410, f"{message}: {trial_url(id, request)}", param="id", code="job_forgotten")
+        self._headers = trial_headers((id,), request)
 
     def headers(self) -> dict[str, str]:
         """Return the headers of the response, which name the trial."""
-        return trial_headers((self._id,))
+        return self._headers
 
 
 class Jobs:
@@ -187,7 +187,7 @@ class Jobs:
         job = Job(endpoint, len(body), *await self._caller.begin(endpoint, body, client, origin_of(request.scope)))
         self._jobs[job.id] = job
         self._forget()
-        headers = {**about(job.begun), "location": f"/v1/jobs/{job.id}", "preference-applied": PREFERENCE}
+        headers = {**about(job.begun, request), "location": f"/v1/jobs/{job.id}", "preference-applied": PREFERENCE}
         return json_response(job.as_json(), headers, 202)
 
     async def list(self, _request: Request) -> Response:
@@ -209,7 +209,7 @@ class Jobs:
         """GET /v1/jobs/{id}/events."""
         job = await self._job(request)
         seen = _seen(request.headers.get("last-event-id", ""), job.begun.num_parts)
-        headers = {**about(job.begun), "cache-control": "no-store"}
+        headers = {**about(job.begun, request), "cache-control": "no-store"}
         return StreamingResponse(job.events(seen), headers=headers, media_type="text/event-stream")
 
     async def cancel(self, request: Request) -> Response:
@@ -223,10 +223,10 @@ class Jobs:
         self._forget()
         id = request.path_params["id"]
         if id not in self._jobs:
-            raise await asyncio.to_thread(self._unknown, id)
+            raise await asyncio.to_thread(self._unknown, id, request)
         return self._jobs[id]
 
-    def _unknown(self, id: str) -> ApiError:
+    def _unknown(self, id: str, request: Request) -> ApiError:
         """Return the error for a job that is not known. A trial does not hold its response: how many answers there
         were, which log-probabilities were asked for. Reads the history; raises HistoryError."""
         why = (
@@ -235,7 +235,8 @@ class Jobs:
         trial = self._trials.watch(id)
         if trial is None or trial.label != TrialLabel.API or not trial.draft.is_kept:
             return ApiError(404, f"There is no job {quoted(id)}: {why}.", param="id", code="job_not_found")
-        return JobForgotten(id, f"There is no job {quoted(id)} any more: {why}. Its answer is a trial of the history")
+        message = f"There is no job {quoted(id)} any more: {why}. Its answer is a trial of the history"
+        return JobForgotten(id, message, request)
 
     def _forget(self) -> None:
         """Forget the oldest jobs that are over, beyond what is kept."""

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from engine.process.limits import raise_open_files
 from engine.workbench.workbench import Workbench
 
 PORT = 8080
+PAGES = "http://127.0.0.1:8501/"
+"""Address of the pages, by default."""
 KEY_FILE = "api-key"
 KEEP_ALIVE_S = 75
 CLOSES_S = 1.0
@@ -35,7 +38,7 @@ STALLED_MS = 60_000
 class ApiServer:
     """Server of one workbench's model; `traffic` has its latest calls. Any thread may call it.
 
-    port: the port while it runs, else None.
+    port: the port while it runs, else None. pages: returns the address of the pages, which responses link to.
     """
 
     def __init__(self, bench: Workbench) -> None:
@@ -46,6 +49,7 @@ class ApiServer:
         self.traffic = Traffic()
         self.port: int | None = None
         self.key = ""
+        self.pages: Callable[[], str] = lambda: PAGES
 
     def start(self, port: int = PORT, key: str | None = None) -> None:
         """Listen on `port` (0: any free one), and return once it answers; has no effect while it runs.
@@ -58,7 +62,7 @@ class ApiServer:
                 return
             self.key = kept_key(self._bench.settings.home) if key is None else checked_key(key)
             listening = _listening(port)
-            app = make_app(self._bench, self.traffic, key=self.key)
+            app = make_app(self._bench, self.traffic, key=self.key, pages=lambda: self.pages())
             config = uvicorn.Config(
                 app,
                 lifespan="on",

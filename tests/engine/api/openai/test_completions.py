@@ -4,14 +4,20 @@ import gc
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from engine.api.openai import answers
+from engine.api.openai.calls import NAMED_TRIALS
 from engine.api.openai.logprobs import Shown, TokenTexts, legacy
+from engine.api.openai.server import PAGES, server_of
+from engine.results import Completion, Timings
 from engine.specs import Sampling
+from engine.steps import StepTable
 from tests.engine.api.openai.conftest import Api
+from tests.fake_engine import VOCABULARY
 from tests.waiting import until
 
 GREEDY = {"temperature": 0, "max_tokens": 6}
@@ -137,7 +143,8 @@ def test_a_stream_has_the_text_and_the_figures_of_the_whole(api: Api, n: int, st
 def test_every_call_is_a_trial_unless_it_is_not_to_be_stored(api: Api) -> None:
     answer = api.ask("/v1/completions", {"prompt": "Once", "max_tokens": 3})
     (id,) = answer.headers["x-logitbench-trial"].split(",")
-    assert id in answer.headers["link"] and id in answer.json["id"]
+    assert answer.headers["link"] == f'<{PAGES}?trial={id}>; rel="describedby"'
+    assert id in answer.json["id"]
     history = api.bench.history
     assert history is not None
     until(lambda: history.trial(id) is not None, "the trial was not stored")
@@ -148,6 +155,37 @@ def test_every_call_is_a_trial_unless_it_is_not_to_be_stored(api: Api) -> None:
     hidden = api.ask("/v1/completions", {"prompt": "Once", "max_tokens": 3, "store": False})
     time.sleep(0.5)
     assert history.trial(hidden.headers["x-logitbench-trial"]) is None
+
+
+def test_the_headers_of_many_answers_are_short(api: Api) -> None:
+    """aiohttp refuses a header of more than 8,190 bytes, some proxies one of more than 4 KB."""
+    answer = api.ask("/v1/completions", {"prompt": ["a"] * 256, "max_tokens": 1})
+    assert len(answer.json["choices"]) == 256
+    named = answer.headers["x-logitbench-trial"].split(",")
+    assert len(named) == NAMED_TRIALS == len(set(named)) and sum(map(len, answer.headers.values())) < 4_000
+
+
+def test_an_answer_that_was_stopped_is_not_complete(api: Api) -> None:
+    """OpenAI has no word for it; programs read "length" as a text that was cut off."""
+    traffic = server_of(api.bench).traffic
+    for stream in (False, True):
+        asked = {"prompt": "Once", "max_tokens": 450, "ignore_eos": True, "stream": stream}
+        with ThreadPoolExecutor() as threads:
+            waits = threads.submit(api.ask, "/v1/completions", asked)
+            until(lambda: [row.state for row in traffic.rows(1)] == ["running"], "it does not run")
+            traffic.stop_running()
+            answer = waits.result()
+        last = answer.events[-1] if stream else answer.json
+        assert traffic.rows(1)[0].state == "stopped"
+        assert last["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_server_counts_its_tokens_itself() -> None:
+    """One of its steps may be several of them."""
+    timings = Timings(0.0, 0.0, 0.1, 0.1, 0.2, num_prompt=9, num_cached=4, num_generated=8)
+    nothing = StepTable(VOCABULARY, 0)
+    usage = answers._usage([Completion("ab", nothing, nothing, (), "stop", timings, 1, "j", False)] * 2, 2)
+    assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (9, 16, 25)
 
 
 def test_a_client_that_leaves_stops_its_job(api: Api, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.api.openai import jobs
-from engine.api.openai.server import server_of
+from engine.api.openai.server import PAGES, server_of
 from engine.ids import new_id
 from engine.specs import Request
 from engine.workbench.trials import Draft
@@ -207,7 +207,8 @@ def test_the_oldest_jobs_are_forgotten(api: Api, monkeypatch: pytest.MonkeyPatch
 def forgotten(answer: Answer, id: str) -> None:
     assert (answer.status, answer.json["error"]["code"]) == (410, "job_forgotten"), answer.body
     assert answer.headers["x-logitbench-trial"] == id
-    assert f"/?trial={id} " in answer.json["error"]["message"] and f"</?trial={id}>" in answer.headers["link"]
+    assert answer.json["error"]["message"].endswith(f": {PAGES}?trial={id}")
+    assert answer.headers["link"] == f'<{PAGES}?trial={id}>; rel="describedby"'
 
 
 def test_a_job_that_was_forgotten_names_its_trial(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def described(method: str, path: str, answer: Answer) -> None:
 
 
 def test_every_route_is_described(api: Api) -> None:
-    app = make_app(api.bench, Traffic(), key="k")
+    app = make_app(api.bench, Traffic(), key="k", pages=lambda: "")
     routes = [route for route in app.routes if isinstance(route, Route)]
     found = {(method.lower(), route.path_format) for route in routes for method in (route.methods or set()) - {HEAD}}
     assert found == {(method, path) for path, methods in document()["paths"].items() for method in methods}
