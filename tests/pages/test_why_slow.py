@@ -23,7 +23,7 @@ from tests.pages.test_traffic import ask, page, said_as_captions
 
 SERVER = EngineIdentity("llama-server", "http://localhost:8080/v1", "llama-server")
 ROW = CallRow(
-    1, datetime.now(UTC), "curl/8", "/v1/completions", "m", "done", Figures(num_prompt=1), 2.0, ("1",), "", "{}", 2
+    1, datetime.now(UTC), "curl/8", "/v1/completions", "m", "done", Figures(num_prompt=1), 2.0, ("1",), "", b"{}", 2
 )
 HERE, ELSEWHERE = None, SERVER
 
