@@ -30,7 +30,7 @@ class WaitingJobs:
             raise QueueFull(f"the queue is full, {self._most_waiting:,} jobs are waiting: wait, then try again")
 
     def try_add(self, job: Job) -> bool:
-        """Append a job; return False if its lane is full. Raises PoolClosed."""
+        """Append a job; return False if its lane is full for its client. Raises PoolClosed."""
         with self._room:
             self.check_open()
             if self._is_full(job.origin):
@@ -101,7 +101,7 @@ class WaitingJobs:
             raise PoolClosed("this engine is closed: connect again")
 
     def _is_full(self, origin: Origin) -> bool:
-        return self._waiting.num_in(origin.lane) >= self._most_waiting
+        return self._waiting.is_full(origin, self._most_waiting)
 
     def _dispatch(self) -> None:
         begun = []

@@ -15,9 +15,6 @@ from engine.pool.routing import best_worker, remember
 from engine.pool.worker_process import WorkerProcess
 from engine.specs import Origin
 
-RESERVE = 8
-"""In a full lane, each client may still queue one in RESERVE of its places."""
-
 COMPUTING = frozenset({Phase.DECODING, Phase.TOKENISING, Phase.PREPARING, Phase.SAMPLING})
 EARLY_S = 30.0
 """A worker that dies within this many seconds of being ready, while computing nothing, may be unable to run at all."""
@@ -139,15 +136,7 @@ class JobQueue:
         return [(worker, number, job) for worker in self._workers() for number, job in worker.jobs.items()]
 
     def _is_full(self, origin: Origin) -> bool:
-        """Return whether a lane accepts no more jobs of a client: it is full, and the client has used its reserve.
-
-        So one client cannot shut out the others. All reserves together are at most as large as the lane, which bounds
-        the memory.
-        """
-        num = self._waiting.num_in(origin.lane)
-        if num < self._most_waiting:
-            return False
-        return num >= 2 * self._most_waiting or self._waiting.num_of(origin) >= max(1, self._most_waiting // RESERVE)
+        return self._waiting.is_full(origin, self._most_waiting)
 
     def _wake(self) -> None:
         """Have wait_for_room check its condition again."""

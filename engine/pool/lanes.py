@@ -16,6 +16,8 @@ WEIGHTS: dict[Lane, int] = {"browser": 4, "api": 2, "batch": 1}
 """Jobs of each lane that start in turn while all of them have some waiting; of lanes that are due together, the first
 goes first."""
 _PERIOD = 4  # a multiple of every weight
+RESERVE = 8
+"""In a full lane, each client may still have one in RESERVE of its places."""
 
 
 class _Lane(Generic[T]):
@@ -80,9 +82,16 @@ class Lanes(Generic[T]):
         """Return the number of items of a lane."""
         return self._lanes[lane].num
 
-    def num_of(self, origin: Origin) -> int:
-        """Return the number of items of one client in its lane."""
-        return len(self._lanes[origin.lane].clients.get(origin.client, ()))
+    def is_full(self, origin: Origin, most: int) -> bool:
+        """Return whether a lane of `most` places has none for a client: all are taken, and so is the client's reserve.
+
+        So one client cannot shut out the others. All reserves together are at most as large as the lane, which bounds
+        the memory.
+        """
+        lane = self._lanes[origin.lane]
+        if lane.num < most:
+            return False
+        return lane.num >= 2 * most or len(lane.clients.get(origin.client, ())) >= max(1, most // RESERVE)
 
     def add(self, item: T, origin: Origin) -> None:
         """Append an item behind those of its client."""
