@@ -116,18 +116,19 @@ class ProgramFailed(EngineError):
 class ServerFailed(EngineError):
     """An external engine cannot be reached, refuses a request, or answers with something else than its API says.
 
-    status: of its answer, None where there was none.
+    status: of its answer, None where there was none. is_away: it took no request but may later, as nothing listens at
+    its address, or what does says that the engine is not there yet.
     """
 
-    def __init__(self, message: str, *, status: int | None = None) -> None:
+    def __init__(self, message: str, *, status: int | None = None, is_away: bool = False) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.is_away = status, is_away or status in (502, 503, 504)
 
 
 class LimitExceeded(EngineError):
     """Untrusted input is too large or too complex for the process that reads it; nothing else was affected.
 
-    is_busy: the process was reading other input all the time, so this one may be within the limits.
+    is_busy: the process did not come to read it, so this one may be within the limits: try again.
     """
 
     def __init__(self, message: str, *, is_busy: bool = False) -> None:

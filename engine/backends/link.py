@@ -166,7 +166,7 @@ def _unreachable(address: Address, error: Exception) -> ServerFailed:
         return ServerFailed(f"{address.root}: its certificate cannot be verified ({reason}), so nothing was sent")
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         return ServerFailed(
-            f"{address.root} cannot be reached ({reason}): is the server running, and the address right?"
+            f"{address.root} cannot be reached ({reason}): is the server running, and the address right?", is_away=True
         )
     return ServerFailed(f"{address.root}: the connection broke ({reason})")
 

@@ -59,6 +59,7 @@ class BatchRunner:
         self._saving, self._saved_at = threading.Lock(), 0.0
         self._came = asyncio.Event()
         self._current: tuple[str, asyncio.Task[None]] | None = None
+        self._asking: BatchWork | None = None
         self._refusal: _Refusal | None = _Refusal("The batches are being opened: ask again in a moment.", "not_ready")
 
     async def run(self) -> None:
@@ -163,11 +164,13 @@ class BatchRunner:
             output = await self._insist(id, self._store.output, record)
             try:
                 self._count(id, output)
-                await self._work_of(record).run(file, output, self._width(), partial(self._write, id, output))
+                self._asking = self._work_of(record)
+                await self._asking.run(file, output, self._width(), partial(self._write, id, output))
             except ExceptionGroup as group:
                 first, *_ = group.exceptions
                 raise first from None
             finally:
+                self._asking = None
                 await asyncio.to_thread(output.close)
 
     def _begin(self, id: str, total: int) -> None:
@@ -304,8 +307,14 @@ class BatchRunner:
         batch = record.batch
         if record.is_over or batch.id not in self._open:
             return batch
-        error = self._disk_errors.get(batch.id) or (None if record.ending else self._obstacle(record))
+        waits_for = None if record.ending else self._obstacle(record) or self._passing(batch.id)
+        error = self._disk_errors.get(batch.id) or waits_for
         return batch if error is None else replace(batch, errors=_errors(error))
+
+    def _passing(self, id: str) -> ApiError | None:
+        """Return what the lines of a batch wait for, None where they wait for nothing or none is asked."""
+        is_current = self._current is not None and self._current[0] == id
+        return self._asking.waits_for if self._asking is not None and is_current else None
 
     async def user_of(self, file_id: str) -> str | None:
         """Return a batch that reads a file, None where none does. Raises ApiError."""

@@ -8,7 +8,7 @@ from typing import BinaryIO
 from engine.api.openai.batch_lines import Asked, asked_of
 from engine.api.openai.batch_output import Answer, Output, answered, refused
 from engine.api.openai.calls import Begun, Caller, defect_error
-from engine.api.openai.errors import QUEUE_RETRY_S, ApiError
+from engine.api.openai.errors import PASSING, QUEUE_RETRY_S, ApiError
 from engine.api.openai.files import stored
 from engine.api.openai.requests import Endpoint
 from engine.api.openai.traffic import Call
@@ -16,7 +16,8 @@ from engine.ids import new_id
 from engine.specs import Origin
 
 MOST_TRIES = 3
-"""Times that a line is asked which is stopped, or whose worker process ends, before that is its answer."""
+"""Times that a line is asked which is stopped, or whose worker process or external engine breaks off, before that is
+its answer."""
 POLL_S = 0.5
 MEASURING = "machine_busy"
 """Code of the obstacle that lets calls end which have begun."""
@@ -33,7 +34,7 @@ class BatchWork:
     """Lines of one batch that are not answered yet.
 
     client: name of its calls in the traffic; obstacle: why no line can be asked now (no model or another one, a
-    benchmark), None where one can.
+    benchmark), None where one can. waits_for: the last error that lines wait to pass, None once one has its answer.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class BatchWork:
     ) -> None:
         self._caller, self._endpoint, self._client, self._origin = caller, endpoint, client, origin
         self._obstacle = obstacle
-        self._num_asked = 0
+        self.waits_for: ApiError | None = None
         self._written: asyncio.Queue[tuple[Answer, asyncio.Future[None]]] = asyncio.Queue()
 
     async def run(self, file: BinaryIO, output: Output, width: int, write: Write) -> None:
@@ -74,12 +75,13 @@ class BatchWork:
 
     async def _answer(self, asked: Asked) -> None:
         answer = refused(asked, asked.error) if asked.error is not None else await self._asked(asked)
+        self.waits_for = None
         is_written = asyncio.get_running_loop().create_future()
         self._written.put_nowait((answer, is_written))
         await is_written
 
     async def _asked(self, asked: Asked) -> Answer:
-        """Return the answer to a line, or its error; what the model or a benchmark causes is waited for."""
+        """Return the answer to a line, or its error; what the model, a benchmark or others cause is waited for."""
         num_tries = 0
         while True:
             while self._obstacle() is not None:
@@ -89,8 +91,10 @@ class BatchWork:
             except ApiError as error:
                 if self._obstacle() is not None:
                     continue
-                is_full = error.status == 429 and self._num_asked  # other lines are in the queue, and will leave it
-                num_tries += not is_full
+                if error.code in PASSING:
+                    self.waits_for = error
+                else:
+                    num_tries += 1
                 if not error.retry_s or num_tries == MOST_TRIES:
                     return refused(asked, error)
                 await asyncio.sleep(error.retry_s)
@@ -104,12 +108,8 @@ class BatchWork:
 
     async def _call(self, body: bytes) -> tuple[bytes, str]:
         """Make one call; gives its response and an id. Raises ApiError, also where it was stopped before its end."""
-        self._num_asked += 1
-        try:
-            begun, call = await self._caller.begin(self._endpoint, body, self._client, self._origin)
-            return await _response(begun, call)
-        finally:
-            self._num_asked -= 1
+        begun, call = await self._caller.begin(self._endpoint, body, self._client, self._origin)
+        return await _response(begun, call)
 
 
 async def _response(begun: Begun, call: Call) -> tuple[bytes, str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from engine.api.openai.errors import QUEUE_RETRY_S, ApiError, api_error, refusal
+from engine.api.openai.errors import BUSY_RETRY_S, QUEUE_RETRY_S, ApiError, api_error, refusal
 from engine.api.openai.requests import Prompts, several
 from engine.api.openai.responses import Embedding, Model
 from engine.embedding.embedder import Text
@@ -21,7 +21,6 @@ from engine.step_parts import Floats
 from engine.workbench.workbench import Workbench
 
 MOST_INPUTS = 2048
-BUSY_RETRY_S = 10
 SMALLEST_LENGTH = 1e-12
 NUM_THREADS = 4
 """Requests that are being embedded at the same time; more wait."""

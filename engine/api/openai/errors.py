@@ -11,6 +11,7 @@ from engine.errors import (
     PoolClosed,
     PromptTooLong,
     QueueFull,
+    ServerFailed,
     WorkerDied,
     bounded,
 )
@@ -19,6 +20,9 @@ from engine.workbench.machine_lease import MachineBusy
 _FIELDS = frozenset({"grammar", "json_schema", "logit_bias", "messages", "prompt", "seed", "stop"})
 """Fields with which errors of the engine begin."""
 QUEUE_RETRY_S, BUSY_RETRY_S, LOADING_RETRY_S = 1, 10, 2
+PASSING = frozenset({"engine_unreachable", "machine_busy", "model_busy", "queue_full"})
+"""Codes of errors that say nothing of the request: others use what it needs, or the external engine is away. A batch
+waits for them to pass, however long that takes."""
 
 
 class ApiError(Exception):
@@ -59,7 +63,7 @@ def api_error(error: EngineError) -> ApiError:
             return ApiError(400, text, param="prompt", code="context_length_exceeded")
         case MachineBusy():
             return ApiError(503, text, type="server_error", code="machine_busy", retry_s=BUSY_RETRY_S)
-        case QueueFull():
+        case QueueFull() | LimitExceeded(is_busy=True):
             return ApiError(429, text, type="rate_limit_error", code="queue_full", retry_s=QUEUE_RETRY_S)
         case ConfigError() | LimitExceeded():
             name = re.match(r"\w+", text)
@@ -68,5 +72,11 @@ def api_error(error: EngineError) -> ApiError:
             return ApiError(422, text, code="request_ended_worker")
         case PoolClosed() | ModelError() | WorkerDied():
             return ApiError(503, text, type="server_error", code="model_not_ready", retry_s=LOADING_RETRY_S)
+        case ServerFailed(is_away=True):
+            return ApiError(503, text, type="server_error", code="engine_unreachable", retry_s=LOADING_RETRY_S)
+        case ServerFailed(status=None):  # it broke off: another try may succeed
+            return ApiError(503, text, type="server_error", code="engine_failed", retry_s=LOADING_RETRY_S)
+        case ServerFailed():
+            return ApiError(502, text, type="server_error", code="engine_failed")
         case _:
             return ApiError(500, text, type="server_error")

@@ -30,8 +30,9 @@ ALWAYS = (400, 403)
 WITH_BODY = (408, 413, 429)
 """Errors of routes with a body: sent too slowly, too large, too many at once."""
 
-USES_MODEL = (404, 503)
-"""Errors of routes that use a model: another model is named, none is loaded or a measurement is running."""
+USES_MODEL = (404, 502, 503)
+"""Errors of routes that use a model: another model is named; an external engine fails; none is loaded, a measurement is
+running, or an external engine cannot be reached."""
 
 COMPUTES = (*USES_MODEL, 422)
 """Errors of routes by which a model computes: those above, and a request on which its worker ended."""

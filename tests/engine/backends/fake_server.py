@@ -1,9 +1,10 @@
 """A server whose answers a test sets, for what real servers do only on bad days."""
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import ThreadingHTTPServer
 from typing import Any
 
@@ -20,6 +21,11 @@ class Request(QuietHandler):
     """One request; `json` answers it."""
 
     protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        server: Any = self.server
+        server.connections.append(self.connection)
 
     def _handle(self) -> None:
         server: Any = self.server
@@ -81,10 +87,11 @@ def columns(text: str, logprob: float, **others: float) -> dict[str, Any]:
 
 
 @contextmanager
-def fake_server(answers: Mapping[str, object]) -> Iterator[tuple[str, list[Request]]]:
+def fake_server(answers: Mapping[str, object], port: int = 0) -> Iterator[tuple[str, list[Request]]]:
     """Serve these answers by path: JSON, or a function of the request; gives the address and the requests seen."""
-    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+    server: Any = ThreadingHTTPServer(("127.0.0.1", port), Request)
     server.daemon_threads, server.answers, server.seen = True, {"/v1/models": MODELS, **answers}, []
+    server.connections = []
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -93,6 +100,9 @@ def fake_server(answers: Mapping[str, object]) -> Iterator[tuple[str, list[Reque
         server.shutdown()
         server.server_close()
         thread.join()
+        for connection in server.connections:  # else those that are kept are still answered
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from engine.api.openai import guard
 from engine.api.openai.answers import Feed
 from engine.api.openai.generation import Generator
+from engine.pool import long_texts, texts
+from engine.pool.pool import Pool
 from tests.engine.api.openai.conftest import Answer, Api
 from tests.waiting import until
 
@@ -161,6 +163,22 @@ def test_a_measurement_has_the_machine_to_itself(api: Api) -> None:
         answer = api.ask(PATH, {"prompt": "a"})
         assert error(answer, 503)["code"] == "machine_busy"
         assert int(answer.headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("path", [PATH, "/tokenize"])
+def test_a_tokeniser_that_is_busy_with_another_text_asks_to_come_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    engine = api.bench.model.engine
+    assert isinstance(engine, Pool)
+    for name, value in (("LONGEST_FOR_WORKER", 20), ("DEADLINE_S", 0.2)):
+        monkeypatch.setattr(texts if name == "LONGEST_FOR_WORKER" else long_texts, name, value)
+    asked = {"prompt": "Once upon a time there was", "max_tokens": 1}
+    with engine._texts._long_texts._running()._lock:
+        answer = api.ask(path, asked)
+    assert error(answer, 429)["code"] == "queue_full" and int(answer.headers["retry-after"]) > 0
+    monkeypatch.setattr(long_texts, "DEADLINE_S", 60)
+    assert api.ask(path, asked).status == 200
 
 
 def test_a_chat_needs_a_template(api: Api) -> None:

@@ -1,7 +1,8 @@
 """The API in front of an external engine: what that does not tell is null or absent, never 0 or made up."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from engine.specs import UNKNOWN_CTX
 from engine.workbench.trials import Draft
 from engine.workbench.workbench import Workbench
 from tests.engine.api.openai.conftest import Api, served
+from tests.engine.api.openai.test_openapi import described
 from tests.engine.backends.fake_server import Request, chunk, fake_server
 from tests.waiting import until
 
@@ -35,18 +37,25 @@ WITHOUT_CONTEXT: dict[str, object] = {
     "/completion": lambda request: request.events(NATIVE),
 }
 """llama-server, if it did not tell the size of its context."""
+STATUSES = [status for status in HTTPStatus if status > 400 and status != HTTPStatus.TOO_MANY_REQUESTS]
 
 
 @contextmanager
 def upstream(answers: Mapping[str, object], home: Path) -> Iterator[Api]:
     """The API before a server with these answers."""
+    with fake_server(answers) as (address, _), upstream_of(address, home) as made:
+        yield made
+
+
+@contextmanager
+def upstream_of(address: str, home: Path) -> Iterator[Api]:
+    """The API before the server at this address."""
     bench = Workbench(Settings.from_environment({"LOGITBENCH_HOME": str(home)}))
-    with fake_server(answers) as (address, _):
-        bench.model_manager.connect(KnownEngine(name="other", url=address))
-        until(lambda: not bench.model.is_loading)
-        bench.model.loaded()
-        with served(bench) as made:
-            yield made
+    bench.model_manager.connect(KnownEngine(name="other", url=address))
+    until(lambda: not bench.model.is_loading)
+    bench.model.loaded()
+    with served(bench) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +106,60 @@ def test_a_large_context_is_not_taken_for_an_unknown_one(n_ctx: int | None, note
         trial = api.bench.trials.submit(Draft("a"))
         trial.job.result(60)
         assert (trial.status()["n_ctx"] is None) == (n_ctx is None)
+
+
+def test_the_error_of_an_engine_says_whether_another_try_may_succeed(home: Path) -> None:
+    status = HTTPStatus.OK
+
+    def completions(request: Request) -> None:
+        if status == HTTPStatus.OK:
+            request.events(chunk(" a", finish="stop"))
+        else:
+            request.json({"error": {"message": "a reason"}}, status)
+
+    with upstream({"/v1/completions": completions}, home) as api:
+        for status in STATUSES:
+            answer = api.ask("/v1/completions", {"prompt": "a"})
+            described("post", "/v1/completions", answer)
+            is_away = status in (502, 503, 504)
+            said = (503, "engine_unreachable") if is_away else (502, "engine_failed")
+            assert (answer.status, answer.json["error"]["code"]) == said, status
+            assert "a reason" in answer.json["error"]["message"]
+            assert ("retry-after" in answer.headers) == is_away
+
+
+def breaks(request: Request) -> None:
+    request.close_connection = True
+
+
+@pytest.mark.parametrize(
+    "answering",
+    [breaks, lambda request: request.events(chunk(" a"), cut=True), lambda request: request.events("{")],
+    ids=["nothing", "half an answer", "no JSON"],
+)
+def test_an_engine_that_breaks_off_may_be_asked_again(answering: Callable[[Request], object], home: Path) -> None:
+    is_broken = False
+
+    def completions(request: Request) -> None:
+        if is_broken:
+            answering(request)
+        else:
+            request.events(chunk(" a", finish="stop"))
+
+    with upstream({"/v1/completions": completions}, home) as api:
+        is_broken = True
+        answer = api.ask("/v1/completions", {"prompt": "a"})
+        described("post", "/v1/completions", answer)
+        assert (answer.status, answer.json["error"]["code"]) == (503, "engine_failed")
+        assert int(answer.headers["retry-after"]) > 0
+        is_broken = False
+        assert api.ask("/v1/completions", {"prompt": "a"}).status == 200
+
+
+def test_an_engine_that_is_gone_may_be_asked_when_it_is_back(home: Path) -> None:
+    with ExitStack() as server, upstream_of(server.enter_context(fake_server(NO_IDS))[0], home) as api:
+        server.close()
+        answer = api.ask("/v1/completions", {"prompt": "a"})
+        described("post", "/v1/completions", answer)
+        assert (answer.status, answer.json["error"]["code"]) == (503, "engine_unreachable")
+        assert int(answer.headers["retry-after"]) > 0
