@@ -69,10 +69,11 @@ class Program:
     def ask(self, request: Any, deadline_s: float | None = None, about: str = "") -> Any:
         """Send a request and return its answer. about: file or text named at the start of an error message.
 
-        Raises LimitExceeded after `deadline_s` seconds; the program is then terminated if it was computing this
-        request, and left running if another request kept it busy. Raises LimitExceeded too where the program was
-        suspended for SILENCE_S and terminated for it, WorkerDied if it ended by itself or was stopped by stop(), or the
-        EngineError that it reports.
+        Waits up to `deadline_s` seconds for earlier requests, then as long for the answer. Raises LimitExceeded after
+        that; the program is then terminated if it was computing this request, and left running if another request kept
+        it busy. Raises LimitExceeded too where the program was suspended for SILENCE_S and terminated for it, or ended
+        with an earlier request; WorkerDied if it ended by itself or was stopped by stop(), or the EngineError that it
+        reports.
         """
         reply = self._reply(request, deadline_s, about)
         if reply.error:
@@ -92,18 +93,22 @@ class Program:
 
     def _reply(self, request: Any, deadline_s: float | None, about: str = "") -> Reply:
         prefix = f"{about}: " if about else ""
-        began = time.monotonic()
-        if not self._lock.acquire(timeout=-1 if deadline_s is None else deadline_s):
+        is_first = self._lock.acquire(blocking=False)
+        if not (is_first or self._lock.acquire(timeout=-1 if deadline_s is None else deadline_s)):
             raise LimitExceeded(
                 f"{prefix}the process that {self._does} was busy for {deadline_s:.2g} s: try again", is_busy=True
             )
         try:
-            return self._exchange(request, None if deadline_s is None else began + deadline_s)
+            if not (is_first or self._is_stopped or self.is_alive):
+                text = f"{prefix}the process that {self._does} ended with an earlier request: try again"
+                raise LimitExceeded(text, is_busy=True)
+            return self._exchange(request, None if deadline_s is None else time.monotonic() + deadline_s)
         except _Suspended:
             self._child.close(patience_s=0.0)
             raise LimitExceeded(
                 f"{prefix}the process that {self._does} was suspended (SIGSTOP) for {SILENCE_S:g} s and was ended: "
-                "try again"
+                "try again",
+                is_busy=True,
             ) from None
         except TimeoutError:
             self._child.close(patience_s=0.0)

@@ -114,6 +114,24 @@ def test_one_that_is_suspended_briefly_goes_on(program: Program) -> None:
     assert program.is_alive
 
 
+def asked_at_once(
+    program: Program, requests: list[tuple[dict[str, object], float]]
+) -> tuple[list[threading.Thread], list[EngineError]]:
+    """Ask requests, each with its deadline, from as many threads; return these, and the errors that come."""
+    errors: list[EngineError] = []
+
+    def ask(request: dict[str, object], deadline_s: float) -> None:
+        try:
+            program.ask(request, deadline_s)
+        except EngineError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask, args=one) for one in requests]
+    for thread in threads:
+        thread.start()
+    return threads, errors
+
+
 def test_a_second_request_does_not_wait_for_ever(program: Program) -> None:
     program.ask({"do": "pid"})
 
@@ -129,6 +147,29 @@ def test_a_second_request_does_not_wait_for_ever(program: Program) -> None:
     program.stop()
     busy.join(WITHIN_S)
     assert not busy.is_alive()
+
+
+def test_the_time_that_a_request_waits_is_not_taken_from_its_own(program: Program) -> None:
+    pid = program.ask({"do": "pid"})
+    threads, errors = asked_at_once(program, [({"do": "sleep", "seconds": 1.5}, 4.0)] * 3)
+    for thread in threads:
+        thread.join(WITHIN_S)
+    assert errors == []
+    assert program.ask({"do": "pid"}) == pid
+
+
+@pytest.mark.parametrize("doing", [{"do": "stuck"}, {"do": "sleep", "seconds": 1e3}])
+def test_a_request_that_waits_is_not_blamed_for_the_one_before_it(doing: dict[str, object]) -> None:
+    program = Program(MODULE, does="answers")
+    program.ask({"do": "pid"})
+    first, of_first = asked_at_once(program, [(doing, 2.0)])
+    until(program._lock.locked)
+    others, of_others = asked_at_once(program, [({"do": "pid"}, WITHIN_S)] * 3)
+    for thread in first + others:
+        thread.join(WITHIN_S)
+    assert [(type(error), "took longer" in str(error)) for error in of_first] == [(LimitExceeded, True)]
+    assert [isinstance(error, LimitExceeded) and error.is_busy for error in of_others] == [True] * 3
+    program.close()
 
 
 @on_linux
