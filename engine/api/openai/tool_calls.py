@@ -59,9 +59,13 @@ CONTROL_MARKS = frozenset(mark for marks in _MARKS.values() for mark in marks[:2
 """Texts that a model writes as control tokens, which have no text of their own."""
 
 
+_OTHER_FORMS = ("<function=", "<arg_key>", "<tool_calls>", "[ARGS]")
+"""Parts of calls in forms that no parser here knows, which templates teach beside the marks above."""
+
+
 def form_of(template: str) -> ToolForm | None:
-    """Return the form that a chat template teaches, None for a template that takes no tools."""
-    if "tools" not in template:
+    """Return the form that a chat template teaches, None for a template that takes no tools or teaches another form."""
+    if "tools" not in template or any(part in template for part in _OTHER_FORMS):
         return None
     for form in (ToolForm.HERMES, ToolForm.MISTRAL):
         if _MARKS[form].opening in template:

@@ -187,6 +187,15 @@ def test_what_is_no_call_stays_content(chat: Any, text: str) -> None:
     assert streamed(chat(HERMES, tools=[WEATHER], **says(text), stream=True).events) == (text, [], "stop")
 
 
+@pytest.mark.parametrize("other", ["<function=weather>", "weather\n<arg_key>city</arg_key>", "<tool_calls>[", "[ARGS]"])
+def test_a_template_with_another_form_of_calls_is_refused_unless_a_call_is_demanded(chat: Any, other: str) -> None:
+    template = HERMES.replace("<tool_call>", f"<tool_call>{other}")
+    answer = chat(template, tools=[WEATHER])
+    assert (answer.status, answer.json["error"]["param"]) == (400, "tools")
+    (found,) = chat(template, tools=[WEATHER], tool_choice="required").json["choices"]
+    assert found["finish_reason"] == "tool_calls"
+
+
 def test_without_parallel_calls_there_is_one(chat: Any) -> None:
     call = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
     for is_parallel in (True, False):
