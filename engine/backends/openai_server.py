@@ -19,7 +19,7 @@ from engine.backends.seen_vocabulary import SeenVocabulary
 from engine.backends.server_loop import ServerLoop
 from engine.backends.server_text import ServerText, checked_template
 from engine.backends.waiting import WaitingJobs
-from engine.chat_options import ChatOptions
+from engine.chat_options import ChatOptions, given_messages
 from engine.errors import ConfigError, EngineError, PoolClosed, PromptTooLong
 from engine.ids import checked_id, new_id
 from engine.jobs import Job
@@ -323,13 +323,13 @@ class ServerEngine(metaclass=Refusing):
     ) -> tuple[str, list[int]]:
         """Render `messages` with the server's chat template; return the text and its ids. options: not supported.
 
-        Raises ConfigError where the server reports no template.
+        Raises ConfigError where the server reports no template, or `messages` is no list of messages or empty.
         """
         self._waiting.check_open()
         checked_template(self.chat_template)
         if options is not None and options != ChatOptions():
             raise ConfigError("This server renders a chat with its own settings: leave out tools and variables")
-        return self._loop.call(self._text.chat_ids(messages))
+        return self._loop.call(self._text.chat_ids(given_messages(messages)))
 
     def measure(self, timeout: float | None = None) -> list[dict[str, float]]:
         """Return nothing: the processes of a server are not those of this workbench."""

@@ -315,8 +315,8 @@ class Pool(metaclass=Refusing):
 
         A message of the assistant may also have tool_calls, a JSON text. options: see ChatOptions.
 
-        Raises ConfigError if the model has no template, if it fails or exceeds a limit, or if `messages` is not a list
-        of messages; PromptTooLong if the text cannot fit into the context, however it is tokenised.
+        Raises ConfigError if the model has no template, if it fails or exceeds a limit, or if `messages` is no list of
+        messages or empty; PromptTooLong if the text cannot fit into the context, however it is tokenised.
         """
         return self._texts.render_chat(self.chat_template, messages, options)
 

@@ -1,18 +1,16 @@
 """Texts of a pool: their tokens, the chat template, and the constraints of a sampling."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from engine.chat_options import ChatOptions
+from engine.chat_options import ChatOptions, given_messages
 from engine.errors import ConfigError, PromptTooLong, quoted
 from engine.llama.grammar_syntax import token_names
 from engine.llama.sandbox import Sandbox
 from engine.pool import messages as m
 from engine.pool.long_texts import LONGEST_FOR_WORKER, LongTexts
 from engine.specs import Sampling
-from engine.validation import plain_text
 from engine.vocabulary import Vocabulary
 
-_MESSAGES = '[{"role": "user", "content": "Hello"}]'
 _MOST_CONTROL_TOKENS = 8192
 """llama.cpp's time for a text grows with the square of their number: 0.2 s for this many."""
 
@@ -66,21 +64,10 @@ class Texts:
     ) -> tuple[str, list[int]]:
         """Render messages with a chat template; return the text and its ids.
 
-        Raises ConfigError where the template fails or `messages` is not a list of messages, and PromptTooLong.
+        Raises ConfigError where the template fails or `messages` is no list of messages or empty, and PromptTooLong.
         """
-        text, add_bos = self._sandbox.render_chat(template, _given_messages(messages), self._vocabulary, options)
+        text, add_bos = self._sandbox.render_chat(template, given_messages(messages), self._vocabulary, options)
         fewest = self._vocabulary.fewest_tokens(text, special=True)
         if fewest > self._n_ctx:
             raise PromptTooLong.of(f"at least {fewest:,}", self._n_ctx)
         return text, self.tokenize(text, special=True, add_bos=add_bos)
-
-
-def _given_messages(messages: object) -> list[dict[str, str]]:
-    """Return the messages as plain texts; raises ConfigError if they are not a list of messages."""
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise ConfigError(f"messages = {messages!r}: must be a list such as {_MESSAGES}")
-    given = list(messages)
-    for number, message in enumerate(given):
-        if not isinstance(message, Mapping) or not {"role", "content"} <= message.keys():
-            raise ConfigError(f"messages[{number}] = {message!r}: must have a role and content, as in {_MESSAGES}")
-    return [{plain_text("name", name): plain_text(name, text) for name, text in one.items()} for one in given]

@@ -9,6 +9,7 @@ import pytest
 from engine.backends import server_text
 from engine.backends.openai_server import ServerEngine
 from engine.calls import connect
+from engine.errors import ConfigError
 from tests.engine.backends.fake_server import Handler, Request, fake_server
 
 END = 5
@@ -74,6 +75,9 @@ def test_a_control_token_of_the_prompt_is_no_text_of_the_answer(is_rendered: boo
         ids = [*map(ord, "<b>hi"), END]
         if is_rendered:
             assert engine.render_chat([{"role": "user", "content": "hi"}]) == (PROMPT, ids)
+            for wrong in ([], "hi", [{"role": "user"}]):
+                with pytest.raises(ConfigError, match="^messages"):
+                    engine.render_chat(wrong)  # type: ignore[arg-type]
         done = engine.submit(ids).result(60)
     vocabulary = done.steps.vocabulary
     assert (done.text, list(done.steps.ids)) == ("a", [ord("a"), END])

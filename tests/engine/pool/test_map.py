@@ -99,11 +99,14 @@ def test_other_parameters_are_refused_with_their_places_too(pool: Pool) -> None:
 
 @pytest.mark.parametrize(
     "messages",
-    ["hi", b"hi", 7, None, {"role": "user", "content": "hi"}, ["hi"], [{"role": "user"}], [{"content": "hi"}], [[]]],
-)
+    [
+        "hi", b"hi", 7, None, {"role": "user", "content": "hi"}, ["hi"], [{"role": "user"}], [{"content": "hi"}], [[]],
+        [], (), iter(()),
+    ],
+)  # fmt: skip
 def test_what_is_no_list_of_messages_is_refused_with_how_one_looks(pool: Pool, messages: Any) -> None:
     with pytest.raises(ConfigError, match=r"messages.*\"role\": \"user\""):
-        pool.render_chat(messages)
+        pool.chat(messages)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 511, 512, 10_000])
