@@ -20,7 +20,7 @@ KEPT_CALLS, KEPT_MINOR = 5_000, 500
 LONGEST_BODY = 16_384
 LONGEST_CLIENT, LONGEST_ENDPOINT = 60, 100
 COUNTED_CLIENTS = 1_000
-"""Clients with calls that are no longer kept whose totals are."""
+"""Clients whose totals include calls that are no longer kept; the one that called longest ago is dropped first."""
 
 
 class Figures(NamedTuple):
