@@ -33,9 +33,9 @@ def alike(unit: str, columns: Mapping[str, Sequence[float | None]]) -> dict[str,
     }
 
 
-def counts(*columns: str) -> dict[str, Any]:
-    """Return the column configuration of whole numbers with thousands separators."""
-    return {column: st.column_config.NumberColumn(format="localized") for column in columns}
+def counts(*columns: str, help: str | None = None) -> dict[str, Any]:
+    """Return the column configuration of whole numbers with thousands separators; help: of their headings."""
+    return {column: st.column_config.NumberColumn(format="localized", help=help) for column in columns}
 
 
 def formats(table: "Mapping[str, Sequence[Any]] | pandas.DataFrame", helps: Mapping[str, str]) -> dict[str, Any]:

@@ -158,6 +158,14 @@ def test_a_client_without_times_has_a_dash_in_their_place(api: ApiServer) -> Non
     assert json.loads(totals.proto.columns)["tokens"]["type_config"]["format"] == "localized"
 
 
+def test_percentiles_of_one_kind_have_one_unit(api: ApiServer) -> None:
+    for ttft_s in (*[0.01] * 9, 5.0):
+        api.traffic.add("one", "/v1/completions", "m", b"{}").end(Figures(ttft_s=ttft_s))
+    (table,) = page().main.dataframe
+    columns = [column for column in table.value.columns if column.startswith("first token")]
+    assert columns == ["first token, p50, s", "first token, p95, s"]
+
+
 def test_a_request_that_was_cut_says_so_and_asks_for_the_same_answer_instead(api: ApiServer, bench: Workbench) -> None:
     api.start(0)
     filler = json.dumps({"user": "x" * LONGEST_BODY})[1:-1]

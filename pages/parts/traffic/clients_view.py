@@ -12,18 +12,11 @@ from pages.parts import number_columns
 from pages.parts.plain import visible
 
 REFRESH_S = 2.0
-TIMES = {
-    "duration, p50": "p50_s",
-    "duration, p95": "p95_s",
-    "first token, p50": "ttft_p50_s",
-    "first token, p95": "ttft_p95_s",
-}
+TIMES = {"duration": ("p50_s", "p95_s"), "first token": ("ttft_p50_s", "ttft_p95_s")}
 DURATION = f"from the request to its end, of those of the latest {KEPT_CALLS:,} calls that succeeded"
 FIRST = f"from the request to the first token, of the latest {KEPT_CALLS:,} calls"
-HELPS = {
-    "requests": "since the start", "errors": "since the start", "tokens": "generated since the start",
-    "duration, p50": DURATION, "duration, p95": DURATION, "first token, p50": FIRST, "first token, p95": FIRST,
-}  # fmt: skip
+HELPS = {"duration, p50": DURATION, "duration, p95": DURATION, "first token, p50": FIRST, "first token, p95": FIRST}
+COUNTS = ("requests", "errors", "tokens")
 
 
 @st.fragment(run_every=REFRESH_S)
@@ -37,10 +30,10 @@ def show(traffic: Traffic) -> None:
             "errors": [one.num_failed for one in found],
             "tokens": [one.num_tokens for one in found],
         }
-        for label, name in TIMES.items():
-            table |= number_columns.scaled(label, "s", [getattr(one, name) for one in found])
+        for label, names in TIMES.items():
+            p50, p95 = ([getattr(one, name) for one in found] for name in names)
+            if any(value is not None for value in p50):
+                table |= number_columns.alike("s", {f"{label}, p50": p50, f"{label}, p95": p95})
         framed = pd.DataFrame(table)
-        st.dataframe(
-            framed, hide_index=True, alt="Totals by client", placeholder=NOT_MEASURED,
-            column_config=number_columns.formats(framed, HELPS) | number_columns.counts("requests", "errors", "tokens"),
-        )  # fmt: skip
+        config = number_columns.formats(framed, HELPS) | number_columns.counts(*COUNTS, help="since the start")
+        st.dataframe(framed, hide_index=True, alt="Totals by client", placeholder=NOT_MEASURED, column_config=config)
