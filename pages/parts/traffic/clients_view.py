@@ -12,10 +12,10 @@ from pages.parts import number_columns
 from pages.parts.plain import visible
 
 REFRESH_S = 2.0
-TIMES = {"duration": ("p50_s", "p95_s"), "first token": ("ttft_p50_s", "ttft_p95_s")}
-DURATION = f"from the request to its end, of those of the latest {KEPT_CALLS:,} calls that succeeded"
+TIMES = {"took": ("p50_s", "p95_s"), "first token": ("ttft_p50_s", "ttft_p95_s")}
+TOOK = f"from the request to its end, of those of the latest {KEPT_CALLS:,} calls that succeeded"
 FIRST = f"from the request to the first token, of the latest {KEPT_CALLS:,} calls"
-HELPS = {"duration, p50": DURATION, "duration, p95": DURATION, "first token, p50": FIRST, "first token, p95": FIRST}
+HELPS = {"took, p50": TOOK, "took, p95": TOOK, "first token, p50": FIRST, "first token, p95": FIRST}
 COUNTS = ("requests", "errors", "tokens")
 
 
