@@ -92,7 +92,7 @@ class BatchWork:
                 if self._obstacle() is not None:
                     continue
                 if error.code in PASSING:
-                    self.waits_for = error
+                    self.waits_for = error.bare()
                 else:
                     num_tries += 1
                 if not error.retry_s or num_tries == MOST_TRIES:

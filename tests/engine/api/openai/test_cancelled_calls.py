@@ -13,7 +13,7 @@ from engine.api.openai.generation import QUICK_TRIALS, Generator
 from engine.api.openai.traffic import Traffic
 from engine.specs import Origin
 from tests.engine.api.openai.conftest import Api
-from tests.waiting import until
+from tests.waiting import in_loop, until
 
 
 @pytest.mark.parametrize("num_before", [0, 1, 5])
@@ -42,7 +42,7 @@ def test_none_of_its_answers_goes_on_when_it_is_cancelled_while_they_are_started
         goes_on.set()
 
     monkeypatch.setattr(trials, "submit", slow)
-    asyncio.run(cancelled())  # returns when its threads have ended
+    in_loop(cancelled())  # returns when its threads have ended
     assert len(submitted) == num_before + 1
     until(lambda: all(trial.job.done() for trial in submitted), "an answer goes on")
     assert {trial.job.result().finish_reason for trial in submitted} == {"cancelled"}
@@ -63,4 +63,4 @@ def test_a_reader_of_events_that_leaves_does_not_stop_the_vectors(api: Api) -> N
         embedded.set_result(Embedded(b"[]", 3))
         assert await waiter == b"[]" and call.row().state == "done"
 
-    asyncio.run(left())
+    in_loop(left())

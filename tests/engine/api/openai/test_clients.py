@@ -381,7 +381,7 @@ def test_a_server_that_does_not_start_is_an_error(api: Api, monkeypatch: pytest.
     async def broken(_scope: object, _receive: object, _send: object) -> None:
         raise ValueError("no start")
 
-    monkeypatch.setattr(server, "make_app", lambda *_bench, key: broken)
+    monkeypatch.setattr(server, "make_app", lambda *_bench, key, pages: broken)
     second = server.ApiServer(api.bench)
     with pytest.raises(ConfigError, match="did not start"):
         second.start(0, KEY)
