@@ -23,7 +23,7 @@ The pages show the text of any of these next to the action that failed; any othe
 """
 
 import re
-from typing import Self
+from typing import Self, TypeVar
 
 MOST_CHARACTERS, LAST_CHARACTERS = 2_000, 600
 """Maximum length of an error text, and how much of its end is preserved: quoted user input may have any length, and
@@ -37,6 +37,7 @@ def bounded(text: str) -> str:
     return f"{text[: MOST_CHARACTERS - LAST_CHARACTERS - 3]}...{text[-LAST_CHARACTERS:]}"
 
 
+E = TypeVar("E", bound=Exception)
 _WORD = re.compile(r"(?:a|[a-z]{2,})(?=[ ,;](?!= ))")
 """First word of a sentence; a parameter before its value and names such as llama.cpp and n_ctx are none."""
 
@@ -45,6 +46,13 @@ def sentence(error: object) -> str:
     """Return an error's text as a sentence of its own, with a capital; elsewhere it follows a name and a colon."""
     text = str(error)
     return text[:1].upper() + text[1:] if _WORD.match(text) else text
+
+
+def without_traceback(error: E) -> E:
+    """Return a copy of an error without traceback, cause and context."""
+    copy = type(error).__new__(type(error), *error.args)
+    vars(copy).update(vars(error))
+    return copy
 
 
 class EngineError(Exception):
@@ -57,9 +65,7 @@ class EngineError(Exception):
 
     def bare(self) -> Self:
         """Return a copy without traceback, cause and context."""
-        copy = type(self).__new__(type(self), *self.args)
-        vars(copy).update(vars(self))
-        return copy
+        return without_traceback(self)
 
     def __str__(self) -> str:
         return bounded(super().__str__())

@@ -43,7 +43,7 @@ OTHER_BEGINNINGS = "These calls cannot be variants of one prompt: their messages
 OTHER_OPTIONS = (
     "This call cannot be a variant: it sent tools or options of the chat template, which a comparison does not have."
 )
-OTHER_IDS = "This call cannot be a variant: its prompt was sent as token ids, and its text has others."
+OTHER_IDS = "This call cannot be a variant: its prompt was sent as token ids, and its text gives other ids."
 NOT_HERE = "The URL names a comparison that does not exist: it was deleted or never saved. Run it again."
 
 

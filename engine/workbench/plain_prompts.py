@@ -1,4 +1,4 @@
-"""Prompts run again from their text, or from their messages alone: whether they have the token ids that they had."""
+"""Check of prompts: whether their text, or their messages alone, tokenise to the token ids that they had."""
 
 import threading
 from collections import OrderedDict
@@ -9,11 +9,12 @@ from engine.protocol import Engine
 from engine.workbench.trial_manager import TrialManager
 from engine.workbench.trials import Draft, Trial
 
-KEPT = 1000
+KEPT = 1_000
+"""Trials whose results are kept."""
 
 
 class PlainPrompts:
-    """Comparer of the prompts of trials with what their text, or their messages alone, give. Any thread may call it."""
+    """Checks whether prompts of trials tokenise to the same ids again; keeps results. Any thread may call it."""
 
     def __init__(self, trials: TrialManager) -> None:
         self._trials = trials
@@ -21,7 +22,7 @@ class PlainPrompts:
         self._known: OrderedDict[str, bool] = OrderedDict()
 
     def is_same(self, trial: Trial) -> bool | None:
-        """Return whether the text of a trial's prompt has the token ids of the prompt; of a chat, its messages alone.
+        """Return whether a trial's prompt, of a chat its messages alone, tokenises to the same ids again.
 
         False for a prompt that was given as other ids, and for a chat with tools or options of the chat template. None
         where that is not known: another model is loaded, the trial waits, or an external engine tells no ids.
@@ -43,9 +44,9 @@ class PlainPrompts:
 
 
 def gives(engine: Engine, draft: Draft, ids: Sequence[int]) -> bool | None:
-    """Return whether the text of a draft, or its messages without options, has these ids; None where that is not known.
+    """Return whether the text of a draft, or its messages without options, tokenises to these ids; None if unknown.
 
-    Where the chat template refuses the messages alone, it has not.
+    False where the chat template refuses the messages alone.
     """
     if not (ids and engine.capabilities.has_ids and engine.capabilities.tokenizes):
         return None

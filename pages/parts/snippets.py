@@ -28,8 +28,8 @@ LONGEST_ARGUMENT = 131_000
 """Bytes of one argument of a program; Linux allows 131,072 with its flag."""
 TOO_MANY_IDS = f"The prompt has more than {MOST_IDS:,} tokens, too many to be written as code."
 OTHER_IDS = (
-    "The prompt has other tokens than its text would have, which is all that the command line takes. "
-    "Use the Python code, which sends the token ids."
+    "The command line sends text, and the text of this prompt tokenises to other ids. "
+    "Use the Python code, which sends the ids."
 )
 ALONE = "its messages alone, without tools and options of the chat template that may have been sent with them."
 
@@ -68,17 +68,17 @@ def programs(
 
 
 def _unsure(bench: Workbench, trial: Trial) -> str:
-    """Return what is to be said of a trial whose token ids cannot be compared with those of its text or messages."""
+    """Return the caption for a trial whose prompt cannot be tokenised again to compare; empty where none is needed."""
     alone = ALONE if trial.draft.messages else "the text of its prompt."
     if bench.model.identity is not None and bench.model.identity.hash != trial.model.hash:
         return f"This runs the loaded model. {trial.model.name}, which answered, is another one. It sends {alone}"
     if trial.client or trial.draft.chat != ChatOptions():
-        return f"Which token ids the prompt had is not known. This sends {alone}"
+        return f"The token ids of the prompt are not known. This sends {alone}"
     return ""
 
 
 def against_shell(draft: Draft, model: str, ids: Sequence[int] = ()) -> str:
-    """Return why no command line runs a draft, empty where one does. ids: as in `as_python`."""
+    """Return why a draft cannot run from the command line; empty where it can. ids: as in `as_python`."""
     sampling, asked = draft.sampling, asked_of(draft.messages)
     texts = [*(asked or ("", draft.prompt)), *draft.request.stop, sampling.grammar, sampling.json_schema]
     lists = [value for name, value in vars(sampling).items() if isinstance(value, tuple) and name != "logit_bias"]
@@ -169,7 +169,7 @@ def _sampling(sampling: Sampling) -> list[str]:
 def as_shell(draft: Draft, model: str, spec: PoolSpec) -> str:
     """Return a command line that runs `draft` and prints its text; fields at their defaults are left out.
 
-    Only for a draft that `against_shell` has nothing against.
+    Only for a draft for which `against_shell` gives no reason.
     """
     request, asked = draft.request, asked_of(draft.messages)
     system, prompt = asked or ("", draft.prompt)

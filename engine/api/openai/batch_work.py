@@ -12,6 +12,7 @@ from engine.api.openai.errors import PASSING, QUEUE_RETRY_S, ApiError
 from engine.api.openai.files import stored
 from engine.api.openai.requests import Endpoint
 from engine.api.openai.traffic import Call
+from engine.errors import without_traceback
 from engine.ids import new_id
 from engine.specs import Origin
 
@@ -92,7 +93,7 @@ class BatchWork:
                 if self._obstacle() is not None:
                     continue
                 if error.code in PASSING:
-                    self.waits_for = error.bare()
+                    self.waits_for = without_traceback(error)
                 else:
                     num_tries += 1
                 if not error.retry_s or num_tries == MOST_TRIES:

@@ -143,7 +143,7 @@ class Vectors:
             raise
 
     async def _response(self) -> bytes:
-        """Wait for the vectors, which are made whether or not anybody waits."""
+        """Wait for the vectors, which are computed even if nobody waits."""
         found = await asyncio.shield(self._embedded)
         if found is None:
             raise ApiError(409, "The request was stopped.", code="stopped")
@@ -224,7 +224,7 @@ async def respond_to(request: Request, begun: Begun, call: Call) -> Response:
     try:
         if begun.is_stream:
             return await _stream(request, begun)
-        headers = about(begun, request)  # what can be made before the answer is there
+        headers = trial_headers(begun.trials, request)  # what can be made before the answer is there
         return Response(await while_there(request, begun.result()), headers=headers, media_type="application/json")
     except BaseException as error:
         begun.stop()
@@ -247,16 +247,14 @@ async def _stream(request: Request, begun: Begun) -> Response:
         async for more in chunks:
             yield more
 
-    return EventStream(whole(), about(begun, request), on_end=begun.stop)
-
-
-def about(begun: Begun, request: Request) -> dict[str, str]:
-    """Return the headers that name the trials of a call; each is stored within 0.1 s of its end, not when named."""
-    return trial_headers(begun.trials, request)
+    return EventStream(whole(), trial_headers(begun.trials, request), on_end=begun.stop)
 
 
 def trial_headers(trials: Sequence[str], request: Request) -> dict[str, str]:
-    """Return the headers that name trials, at most NAMED_TRIALS of them, and the page of the first."""
+    """Return the headers that name trials, at most NAMED_TRIALS of them, and the page of the first.
+
+    Each trial is stored within 0.1 s of its end, not when it is named.
+    """
     if not trials:
         return {}
     named = ",".join(trials[:NAMED_TRIALS])

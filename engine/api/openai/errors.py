@@ -1,7 +1,7 @@
 """Errors in OpenAI's form: `{"error": {"message", "type", "param", "code"}}` with an HTTP status."""
 
 import re
-from typing import Any, Self
+from typing import Any
 
 from engine.errors import (
     ConfigError,
@@ -40,12 +40,6 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(bounded(message))
         self.status, self.type, self.param, self.code, self.retry_s = status, type, param, code, retry_s
-
-    def bare(self) -> Self:
-        """Return a copy without traceback, cause and context, to keep."""
-        copy = type(self).__new__(type(self), *self.args)
-        vars(copy).update(vars(self))
-        return copy
 
     def body(self) -> dict[str, Any]:
         """Return the body of the response."""

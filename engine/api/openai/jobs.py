@@ -15,7 +15,6 @@ from starlette.routing import Route
 from engine.api.openai.calls import (
     Begun,
     Caller,
-    about,
     defect_error,
     json_response,
     trial_headers,
@@ -187,7 +186,11 @@ class Jobs:
         job = Job(endpoint, len(body), *await self._caller.begin(endpoint, body, client, origin_of(request.scope)))
         self._jobs[job.id] = job
         self._forget()
-        headers = {**about(job.begun, request), "location": f"/v1/jobs/{job.id}", "preference-applied": PREFERENCE}
+        headers = {
+            **trial_headers(job.begun.trials, request),
+            "location": f"/v1/jobs/{job.id}",
+            "preference-applied": PREFERENCE,
+        }
         return json_response(job.as_json(), headers, 202)
 
     async def list(self, _request: Request) -> Response:
@@ -209,7 +212,7 @@ class Jobs:
         """GET /v1/jobs/{id}/events."""
         job = await self._job(request)
         seen = _seen(request.headers.get("last-event-id", ""), job.begun.num_parts)
-        headers = {**about(job.begun, request), "cache-control": "no-store"}
+        headers = {**trial_headers(job.begun.trials, request), "cache-control": "no-store"}
         return StreamingResponse(job.events(seen), headers=headers, media_type="text/event-stream")
 
     async def cancel(self, request: Request) -> Response:

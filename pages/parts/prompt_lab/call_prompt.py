@@ -1,23 +1,23 @@
-"""What the Prompt lab does not take over of a call: its prompt, where text or messages alone give other tokens."""
+"""Notes on the prompt of a call in the Prompt lab: what a new run does not send as the call did."""
 
 from engine.workbench import Workbench
 from engine.workbench.trials import Trial
 
 OTHER_MESSAGES = (
-    "Send, Step and Score only give the model these messages alone: tools and options of the chat template that the "
-    "call sent are not taken over. Regenerate keeps the prompt of the call."
+    "Send, Step and Score use these messages alone, without the tools and options of the chat template that the call "
+    "sent. Regenerate keeps the prompt of the call."
 )
 OTHER_IDS = (
-    "The call gave the token ids of its prompt. Run, Step and Score only make tokens of its text, which are others. "
+    "The call sent its prompt as token ids. Run, Step and Score tokenise its text, which gives other ids. "
     "Regenerate keeps the ids."
 )
 UNSURE = (
-    "Only the messages of the call are taken over, not tools and options of the chat template that it may have sent."
+    "A new run sends only the messages of the call, not tools and options of the chat template that it may have sent."
 )
 
 
 def facts(bench: Workbench, trial: Trial) -> list[str]:
-    """Return what is to be said of the prompt of a call that has ended; empty where all of it is taken over."""
+    """Return the notes on the prompt of a call that has ended; empty where a new run sends the same prompt."""
     if not trial.client:
         return []
     is_same = bench.plain_prompts.is_same(trial)
