@@ -55,7 +55,7 @@ class ApiTrials:
 
     def __init__(self, file: DatabaseWriter, insert: Insert, most_bytes: int | None) -> None:
         self._file, self._insert, self._most_bytes = file, insert, most_bytes
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._waiting: list[_Waiting] = []
         self._num_added = 0
         self._doomed: list[str] = []
@@ -78,11 +78,11 @@ class ApiTrials:
         return one.done
 
     def flush(self) -> None:
-        """Queue the waiting trials for storage now."""
-        with self._lock:
+        """Queue the waiting trials for storage now: what is queued afterwards finds them stored."""
+        with self._lock:  # also while they are queued: a second flush ends when those of the first are queued
             group, self._waiting = self._waiting, []
-        if group:
-            self._store(group)
+            if group:
+                self._store(group)
 
     def count(self, num_bytes: int) -> None:
         """Count trials of that many bytes that were stored, and shrink where these come to a part of the limit."""

@@ -112,7 +112,11 @@ class History:
         self._api_trials.count(num_bytes)
 
     def delete(self, id: str) -> bool:
-        """Hide a trial until `restore`, or until the next open purges it; return False where it does not exist."""
+        """Hide a trial until `restore`, or until the next open purges it; return False where it does not exist.
+
+        One that waits to be stored is stored first, so that it is hidden too.
+        """
+        self._api_trials.flush()
         return self._set_deleted(id, datetime.now(UTC).replace(tzinfo=None))
 
     def restore(self, id: str) -> bool:

@@ -269,7 +269,8 @@ class TrialManager:
         trial.end()
         with self._lock:
             del self._running[trial.id]
-        if trial.draft.is_kept and trial.completion is not None:
+            is_deleted = trial.id in self._bin
+        if trial.draft.is_kept and trial.completion is not None and not is_deleted:
             self._keeping.keep(trial)
 
     def _drop(self, trial_id: str) -> None:
@@ -277,7 +278,7 @@ class TrialManager:
             self._trials.pop(trial_id, None)
 
     def _forget_old(self) -> None:
-        """Drop trials, including deleted ones, ten minutes after their end, if stored, failed or not to be stored.
+        """Drop trials ten minutes after their end, if they are stored, deleted, failed or not to be stored.
 
         Those of the API, of which there may be thousands, after half a minute; once a second, as each is looked at.
         """
@@ -287,7 +288,10 @@ class TrialManager:
         for trials in (self._trials, self._bin):
             for trial in list(trials.values()):
                 is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
-                if is_settled and trial.age_s > (API_KEPT_S if trial.label == TrialLabel.API else KEPT_S):
+                is_deleted = trials is self._bin and trial.done()
+                if (is_settled or is_deleted) and trial.age_s > (
+                    API_KEPT_S if trial.label == TrialLabel.API else KEPT_S
+                ):
                     del trials[trial.id]
 
     def watch(self, trial_id: str) -> Trial | None:

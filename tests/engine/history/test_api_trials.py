@@ -51,6 +51,17 @@ def num_bytes(history: History) -> float:
     return float(num)
 
 
+def test_one_that_waits_to_be_stored_is_deleted_with_the_others(history: History) -> None:
+    trials = [call(number) for number in range(20)]
+    stored = []
+    for trial in trials:
+        stored.append(history.record(trial))
+        assert history.delete(trial.id)
+    wait(stored)
+    assert count(history, "deleted_at IS NOT NULL") == len(trials)
+    assert history.restore(trials[3].id) and history.trial(trials[3].id) is not None
+
+
 def test_many_are_stored_whole_in_few_transactions(history: History) -> None:
     trials = [call(number) for number in range(300)]
     before = history.file.version

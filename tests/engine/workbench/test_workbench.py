@@ -248,6 +248,24 @@ def test_delete_and_restore(bench: Workbench) -> None:
     assert bench.trials.watch(trial.id) is not None
 
 
+@pytest.mark.parametrize("label", ["", TrialLabel.API])
+def test_a_trial_that_is_deleted_while_it_runs_or_is_stored_stays_deleted(bench: Workbench, label: str) -> None:
+    history = bench.history
+    assert history is not None
+    running = bench.trials.submit(Draft("A boy", request=request(200)), label)
+    bench.trials.delete(running.id)
+    running.job.cancel()
+    for _ in range(5):
+        late = ended(bench.trials.submit(Draft("A boy", request=request(2)), label))
+        bench.trials.delete(late.id)
+        assert history.trial(late.id) is None
+    last = ended(bench.trials.submit(Draft("A boy", request=request(2)), label))
+    until(lambda: last.is_stored)
+    assert history.trial(running.id) is None and history.trial(late.id) is None
+    bench.trials.restore(running.id)
+    until(lambda: history.trial(running.id))
+
+
 def test_what_is_not_to_be_kept_is_not_stored_but_can_be_downloaded(bench: Workbench) -> None:
     trial = ended(bench.trials.submit(Draft("A secret", request=request(4), is_kept=False)))
     assert bench.trials.watch(trial.id) is trial
