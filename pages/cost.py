@@ -3,7 +3,7 @@
 import streamlit as st
 
 from engine.workbench import current
-from pages.parts.cost import asked, controls, documents, own_price, price_table, reckoning, results
+from pages.parts.cost import asked, controls, documents, job_estimates, own_price, price_table, results
 from pages.parts.notice import notice
 
 bench = current()
@@ -12,17 +12,17 @@ wanted = asked.read()
 if wanted.error is not None:
     notice(wanted.error)
 prices = price_table.kept(bench)
-known = reckoning.rates(bench)
-looked = reckoning.looked_at(known)
-found = reckoning.reckon(wanted.job, wanted.goals, looked, prices) if wanted.job is not None else None
+known = job_estimates.rates(bench)
+selection = job_estimates.select(known)
+found = job_estimates.estimate(wanted.job, wanted.goals, selection, prices) if wanted.job is not None else None
 if found is not None:
     results.sentence(bench, found, wanted.goals)
-controls.first(known, looked, wanted.values)
+controls.first(known, selection, wanted.values)
 if found is not None:
     own_price.show(bench, prices, found)
     results.drawn(found, wanted.goals)
     results.rests_on(found, documents.origin(found.job))
-controls.advanced(looked, wanted.values, results.other_way(found) if found is not None else "")
+controls.advanced(selection, wanted.values, results.other_way(found) if found is not None else "")
 documents.show(bench)
 if found is not None:
     results.table(found)

@@ -8,28 +8,28 @@ import streamlit as st
 from engine.cost import WAYS, Rate
 from pages.parts import address
 from pages.parts.cost import asked, charts, job_form
-from pages.parts.cost.reckoning import EVERY_MODEL, Looked
+from pages.parts.cost.job_estimates import EVERY_MODEL, Selection
 from pages.parts.plain import plain
 
 ADVANCED = (*job_form.REST, *job_form.GOALS, "utilisation", "counted", "every")
 
 
-def first(known: Sequence[Rate], looked: Looked, values: Mapping[str, Any]) -> None:
+def first(known: Sequence[Rate], selection: Selection, values: Mapping[str, Any]) -> None:
     """Draw documents, words, output length and model."""
     models = [*dict.fromkeys(rate.model for rate in known), EVERY_MODEL]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         job_form.first(values)
         st.selectbox(
             "Model", models, width=260, help="Only speeds of the same model are compared.",
-            **address.bound("model", "cost_model", looked.model),
+            **address.bound("model", "cost_model", selection.model),
         )  # fmt: skip
         if st.query_params:
             st.button("Reset", icon=":material/undo:", type="tertiary", on_click=asked.begin_anew, key="cost_reset")
-    if looked.model == EVERY_MODEL:
+    if selection.model == EVERY_MODEL:
         st.caption("These are different models; their tokens are not equal in value.")
 
 
-def advanced(looked: Looked, values: Mapping[str, Any], other_way: str) -> None:
+def advanced(selection: Selection, values: Mapping[str, Any], other_way: str) -> None:
     """Draw the rest of the job, the goals and the way of counting; `other_way` is the answer by the other way."""
     number = sum(name in st.query_params for name in ADVANCED)
     with st.expander(f"Advanced ({number})" if number else "Advanced", icon=":material/tune:", key="cost_advanced"):
@@ -38,11 +38,11 @@ def advanced(looked: Looked, values: Mapping[str, Any], other_way: str) -> None:
             st.segmented_control(
                 "Rates", tuple(reversed(WAYS)), format_func=charts.WAYS.__getitem__, required=True,
                 help="Prompt tokens are read faster than tokens are generated; the notes used one rate for both.",
-                **address.bound("counted", "cost_counted", looked.way),
+                **address.bound("counted", "cost_counted", selection.way),
             )  # fmt: skip
             st.toggle(
                 "Every configuration", help="Off: the fastest of each machine, or the last run of a single one.",
-                **address.bound("every", "cost_every", looked.is_every),
+                **address.bound("every", "cost_every", selection.is_every),
             )  # fmt: skip
         if other_way:
             st.caption(plain(other_way))

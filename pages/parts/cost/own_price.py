@@ -9,8 +9,8 @@ from engine.cost import Price
 from engine.errors import ConfigError, sentence
 from engine.units import dollars
 from engine.workbench import Workbench, costing
+from pages.parts.cost.job_estimates import JobEstimates
 from pages.parts.cost.price_table import NUMBERS
-from pages.parts.cost.reckoning import Reckoned
 from pages.parts.notice import attempt, notice
 from pages.parts.plain import plain
 
@@ -24,7 +24,7 @@ FIELDS = {
 USUAL = {"power_w": 120.0, "usd_per_kwh": 0.3, "purchase_usd": 1200.0, "lifetime_h": 20_000.0}
 
 
-def show(bench: Workbench, prices: Sequence[Price], found: Reckoned) -> None:
+def show(bench: Workbench, prices: Sequence[Price], found: JobEstimates) -> None:
     """Draw the form if this machine has no price, else a button that opens it; nothing if it was not measured."""
     own = next((one for one in found.shown if one.rate.is_here), None)
     if own is None:

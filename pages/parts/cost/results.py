@@ -15,7 +15,7 @@ from engine.workbench import Workbench
 from pages.parts import card_measurement, number_columns
 from pages.parts.benchmark.charts import draw
 from pages.parts.cost import asked, charts
-from pages.parts.cost.reckoning import Reckoned
+from pages.parts.cost.job_estimates import JobEstimates
 from pages.parts.plain import plain
 
 MOST_NAMED, CONFIGURATION_WIDTH = 6, 280
@@ -33,7 +33,7 @@ HELPS = {
 }
 
 
-def sentence(bench: Workbench, found: Reckoned, goals: Mapping[str, float | None]) -> None:
+def sentence(bench: Workbench, found: JobEstimates, goals: Mapping[str, float | None]) -> None:
     """Draw the answer for this machine, with that for all machines below it.
 
     If this machine was not measured, only the latter, with the button that measures it."""
@@ -51,7 +51,7 @@ def sentence(bench: Workbench, found: Reckoned, goals: Mapping[str, float | None
         st.caption(plain(among_all.sentence))
 
 
-def other_way(found: Reckoned) -> str:
+def other_way(found: JobEstimates) -> str:
     """Return the answer by the way of counting that is not selected."""
     _, (other, beside) = found.answers.items()
     return f"{OTHERWISE[other]}: {beside.sentence}"
@@ -71,7 +71,7 @@ def _start(bench: Workbench) -> None:
     asked.drop("model")
 
 
-def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:
+def drawn(found: JobEstimates, goals: Mapping[str, float | None]) -> None:
     """Draw time against money and tokens per dollar; the times alone for one machine, or where no price is known."""
     way, shown = next(iter(found.estimates.items()))
     if not found.has_prices or found.num_machines == 1:
@@ -88,7 +88,7 @@ def drawn(found: Reckoned, goals: Mapping[str, float | None]) -> None:
         st.caption(plain(f"No price for {_listed(without, '; ')}. Add prices below."))
 
 
-def rests_on(found: Reckoned, counted: str) -> None:
+def rests_on(found: JobEstimates, counted: str) -> None:
     """Show the provenance of the figures: measured, noted or assumed, one line each.
 
     `counted` says which documents' tokens were counted.
@@ -132,7 +132,7 @@ def _listed(texts: Iterable[str], separator: str) -> str:
     return separator.join(each[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def table(found: Reckoned) -> None:
+def table(found: JobEstimates) -> None:
     """Draw the table of every configuration considered with both ways of counting side by side.
 
     Times are sorted as numbers, and shown in the words that the sentence and the charts have.
@@ -154,7 +154,7 @@ def table(found: Reckoned) -> None:
     )  # fmt: skip
 
 
-def frame(found: Reckoned) -> pd.DataFrame:
+def frame(found: JobEstimates) -> pd.DataFrame:
     """Return one row per estimate: its machine, time and dollars by each way of counting, then speed and price."""
     shown = found.shown
     columns: dict[str, Any] = {

@@ -25,7 +25,7 @@ from pages.parts.notice import notice
 EVERY_MODEL = "every model"
 
 
-class Reckoned(NamedTuple):
+class JobEstimates(NamedTuple):
     """Estimates in the same order, and answers of a job, by way of counting; the selected way comes first.
 
     here: the time and cost on this machine by the selected way, None where it was not measured.
@@ -52,7 +52,7 @@ class Reckoned(NamedTuple):
         return len({one.rate.machine for one in self.shown})
 
 
-class Looked(NamedTuple):
+class Selection(NamedTuple):
     """The speeds considered: of one model or all, and of each machine the fastest or every configuration."""
 
     model: str
@@ -76,7 +76,7 @@ def _rates(key: tuple[object, ...], _bench: Workbench) -> list[Rate]:
     return costing.rates(_bench)
 
 
-def looked_at(known: Sequence[Rate]) -> Looked:
+def select(known: Sequence[Rate]) -> Selection:
     """Return the selection in the URL, else the model last measured on this machine, else that of the notes' example.
 
     By default, each machine is shown at its fastest, a single machine with the configurations of its last run, and
@@ -92,7 +92,7 @@ def looked_at(known: Sequence[Rate]) -> Looked:
     shown = found if is_every else last
     usual: Way = "apart" if all(rate.prefill is not None for rate in shown) else "notes"
     way = next((one for one in WAYS if one == st.query_params.get("counted")), usual)
-    return Looked(model, is_every, way, shown)
+    return Selection(model, is_every, way, shown)
 
 
 def _usual_model(known: Sequence[Rate]) -> str:
@@ -101,11 +101,13 @@ def _usual_model(known: Sequence[Rate]) -> str:
     return next(own, next(noted, EVERY_MODEL))
 
 
-def reckon(job: CostJob, goals: Mapping[str, float | None], looked: Looked, prices: Sequence[Price]) -> Reckoned:
+def estimate(
+    job: CostJob, goals: Mapping[str, float | None], selection: Selection, prices: Sequence[Price]
+) -> JobEstimates:
     """Estimate the job for every rate, at each price of its machine, in both ways of counting."""
     found = {
-        way: estimates(job, looked.rates, prices, counted_as=way)
-        for way in sorted(WAYS, key=lambda way: way != looked.way)
+        way: estimates(job, selection.rates, prices, counted_as=way)
+        for way in sorted(WAYS, key=lambda way: way != selection.way)
     }
     answers = {way: answer(own, **goals) for way, own in found.items()}
-    return Reckoned(job, found, answers, answer_here(found[looked.way]))
+    return JobEstimates(job, found, answers, answer_here(found[selection.way]))
