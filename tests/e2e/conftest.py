@@ -151,11 +151,20 @@ def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], export
         yield server
 
 
+def keep_process(context: BrowserContext) -> None:
+    """Open an empty page of the servers' host: the process of their pages does not end with the last of them."""
+    address = "http://127.0.0.1/empty"
+    context.route(address, lambda route: route.fulfill(body=""))
+    context.new_page().goto(address)
+    context.unroute(address)
+
+
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A profile in which nothing moves; from the second page on, Streamlit's own files are in its cache."""
+    """A profile in which nothing moves; from the second page on, Streamlit's own files are in its cache, compiled."""
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
     context.set_default_timeout(PATIENT_MS)
+    keep_process(context)
     context.add_init_script(ASKING)
     yield context
     context.close()

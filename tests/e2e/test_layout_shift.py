@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from pages.parts.front_end import STATIC
 from tests.conftest import PATIENT_MS
-from tests.e2e.conftest import Server, is_settled
+from tests.e2e.conftest import Server, is_settled, keep_process
 from tests.e2e.test_every_page import PAGES as EVERY_PAGE
 
 pytestmark = pytest.mark.slow
@@ -31,6 +31,7 @@ def loading(request: pytest.FixtureRequest, browser: Browser, kept: Server) -> I
     """A profile that notes shifts; its sidebar is as a person left it."""
     context = browser.new_context(viewport={"width": 1400, "height": 900})
     context.set_default_timeout(PATIENT_MS)
+    keep_process(context)
     context.add_init_script(NOTE_SHIFTS)
     page = context.new_page()
     page.goto(kept.url + "/benchmark?question=speed")

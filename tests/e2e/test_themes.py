@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from engine.models import embedded_model
 from engine.runs import RunRecord
 from tests.conftest import PATIENT_MS
-from tests.e2e.conftest import ASKING, Server, is_settled
+from tests.e2e.conftest import ASKING, Server, is_settled, keep_process
 
 pytestmark = pytest.mark.slow
 
@@ -47,6 +47,7 @@ def systems(browser: Browser) -> Iterator[dict[Theme, BrowserContext]]:
     for theme in OTHER:
         found[theme] = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
         found[theme].set_default_timeout(PATIENT_MS)
+        keep_process(found[theme])
         found[theme].add_init_script(ASKING)
     yield found
     for context in found.values():
