@@ -27,7 +27,7 @@ PARALLEL = OMP_WAIT_POLICY=passive .venv/bin/python -m pytest -n 2 --dist loadfi
 # only then depends on the machine's pauses: a defect to mend, and no reason to stop the change under test. Other exit
 # statuses than 1 (tests failed) mean that tests did not run.
 AGAIN = || { [ $$? -eq 1 ] && [ -n "$$CI" ] && echo "The failed tests a second time:" && \
-	.venv/bin/python -m pytest --last-failed --last-failed-no-failures none; }
+	env -u SLOW_TESTS_UNTIL .venv/bin/python -m pytest --last-failed --last-failed-no-failures none; }
 
 test:
 	@.ci/prepare browser

@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,14 @@ expect.set_options(timeout=PATIENT_MS)
 
 # A shell's background ignores it, and so would every program that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is slow once the time is over at which CI stops to begin such tests, in seconds since 1970."""
+    is_optional = item.get_closest_marker("slow") or item.get_closest_marker("alone")
+    if is_optional and time.time() > float(os.environ.get("SLOW_TESTS_UNTIL", "inf")):
+        pytest.skip("the time of this run is over")
 
 
 @pytest.fixture(autouse=True)
