@@ -35,6 +35,8 @@ MOST_WAITS, LONGEST_WAIT_S = 5, 60.0
 
 _TIMEOUT = httpx2.Timeout(None, connect=CONNECTS_WITHIN_S).as_dict()
 _TOO_LONG = ("exceed_context_size_error", "context_length_exceeded")
+_USED_UP = "insufficient_quota"
+"""OpenAI's code for a quota that is used up, sent with status 429: waiting does not help."""
 
 
 class Link:
@@ -233,6 +235,8 @@ def _refusal(address: Address, status: int, content: bytes, retry_after: str | N
         return ServerFailed(f"{address.root} refuses the key, or asks for one ({status}){text}", status=status)
     if any(kind in _TOO_LONG for kind in kinds):
         return PromptTooLong(f"{address.root} says{text}: shorten the prompt")
+    if status == 429 and _USED_UP in kinds:
+        return ServerFailed(f"{address.root} has no quota left for this key{text}", status=status)
     if status == 429:
         seconds = _seconds(retry_after)
         when = "" if seconds is None else f", and asks to wait {seconds:g} s"

@@ -269,6 +269,14 @@ def test_a_server_that_stays_busy_fails_the_job(retry_after: str) -> None:
     assert isinstance(error, QueueFull) and "rate limit" in str(error)
 
 
+@pytest.mark.parametrize("name", ["type", "code"])
+def test_a_quota_that_is_used_up_is_no_busy_server(name: str) -> None:
+    answer = {"error": {"message": "You exceeded your current quota.", name: "insufficient_quota"}}
+    error = failure(lambda request: request.json(answer, 429))
+    assert isinstance(error, ServerFailed) and not error.is_away
+    assert "no quota left for this key: You exceeded your current quota." in str(error)
+
+
 def test_what_a_server_cannot_do_is_refused_and_not_left_out() -> None:
     with engine_with(lambda request: request.events(chunk(" a", finish="length"))) as (engine, seen):
         for sampling, named in (
