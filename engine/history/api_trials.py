@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
 from engine.errors import HistoryError
@@ -55,7 +56,7 @@ class ApiTrials:
 
     def __init__(self, file: DatabaseWriter, insert: Insert, most_bytes: int | None) -> None:
         self._file, self._insert, self._most_bytes = file, insert, most_bytes
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._waiting: list[_Waiting] = []
         self._num_added = 0
         self._doomed: list[str] = []
@@ -79,10 +80,12 @@ class ApiTrials:
 
     def flush(self) -> None:
         """Queue the waiting trials for storage now: what is queued afterwards finds them stored."""
-        with self._lock:  # also while they are queued: a second flush ends when those of the first are queued
+        with self._lock:  # until they are queued, so that another flush does not return before
             group, self._waiting = self._waiting, []
-            if group:
-                self._store(group)
+            if not group:
+                return
+            stored = self._queue(group)
+        stored.add_done_callback(partial(self._stored, group))
 
     def count(self, num_bytes: int) -> None:
         """Count trials of that many bytes that were stored, and shrink where these come to a part of the limit."""
@@ -104,20 +107,20 @@ class ApiTrials:
             except HistoryError:
                 return  # closed
 
-    def _store(self, group: Sequence[_Waiting]) -> None:
+    def _queue(self, group: Sequence[_Waiting]) -> "Future[int]":
+        """Queue trials for storage; the future has their bytes, and fails also where the file is closed."""
         try:
-            stored = self._file.write(lambda cursor: self._insert(cursor, [one.make() for one in group]))
+            return self._file.write(lambda cursor: self._insert(cursor, [one.make() for one in group]))
         except HistoryError as error:
-            for one in group:
-                one.done.set_exception(error)
-            return
-        stored.add_done_callback(lambda stored: self._stored(group, stored))
+            failed: Future[int] = Future()
+            failed.set_exception(error)
+            return failed
 
     def _stored(self, group: Sequence[_Waiting], stored: "Future[int]") -> None:
         error = stored.exception()
         if error is not None and len(group) > 1:
             for one in group:  # one of them may be at fault, which fails alone
-                self._store([one])
+                self._queue([one]).add_done_callback(partial(self._stored, [one]))
             return
         for one in group:
             if error is None:

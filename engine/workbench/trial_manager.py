@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
+from typing import NamedTuple
 
 from engine.comparing.beam_search import GREEDY
 from engine.comparing.beams import Beams
@@ -35,6 +36,13 @@ UNLISTED = (TrialLabel.COMPARED, TrialLabel.SAMPLE)
 STEPS_PER_LINE = 8
 
 
+class _Deleted(NamedTuple):
+    """A deleted trial, which `restore` brings back, and the time of its deletion on the monotonic clock."""
+
+    trial: LiveTrial
+    at: float
+
+
 class TrialManager:
     """Manager of trials: starts, continues, stops, finds and deletes them, and stores those that have ended.
 
@@ -53,7 +61,7 @@ class TrialManager:
         self._running: dict[str, LiveTrial] = {}
         self._forgot_at = 0.0
         self._read: dict[str, StoredTrial] = {}
-        self._bin: dict[str, LiveTrial] = {}
+        self._bin: dict[str, _Deleted] = {}
         self._recorded: StoredTrial | None = None
 
     def submit(
@@ -278,21 +286,21 @@ class TrialManager:
             self._trials.pop(trial_id, None)
 
     def _forget_old(self) -> None:
-        """Drop trials ten minutes after their end, if they are stored, deleted, failed or not to be stored.
+        """Drop trials ten minutes after their end, if stored, failed or not to be stored, or after their deletion.
 
-        Those of the API, of which there may be thousands, after half a minute; once a second, as each is looked at.
+        Those of the API, of which there may be thousands, half a minute after their end; once a second, as each is
+        looked at.
         """
         if time.monotonic() < self._forgot_at + FORGET_EVERY_S:
             return
         self._forgot_at = time.monotonic()
-        for trials in (self._trials, self._bin):
-            for trial in list(trials.values()):
-                is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
-                is_deleted = trials is self._bin and trial.done()
-                if (is_settled or is_deleted) and trial.age_s > (
-                    API_KEPT_S if trial.label == TrialLabel.API else KEPT_S
-                ):
-                    del trials[trial.id]
+        for trial in list(self._trials.values()):
+            is_settled = trial.is_stored or not trial.draft.is_kept or trial.error is not None
+            if is_settled and trial.age_s > (API_KEPT_S if trial.label == TrialLabel.API else KEPT_S):
+                del self._trials[trial.id]
+        for trial, deleted_at in list(self._bin.values()):
+            if trial.done() and time.monotonic() > deleted_at + KEPT_S:
+                del self._bin[trial.id]
 
     def watch(self, trial_id: str) -> Trial | None:
         """Return a trial by its id: running, stored, or the shipped one; None where there is none.
@@ -381,7 +389,7 @@ class TrialManager:
             live = self._trials.pop(trial_id, None)
             self._read.pop(trial_id, None)
             if live is not None:
-                self._bin[trial_id] = live
+                self._bin[trial_id] = _Deleted(live, time.monotonic())
         self._keeping.forget(trial_id)
         if history is not None:
             history.delete(trial_id)
@@ -389,7 +397,8 @@ class TrialManager:
     def restore(self, trial_id: str) -> None:
         """Undo the deletion of a trial."""
         with self._lock:
-            live = self._bin.pop(trial_id, None)
+            deleted = self._bin.pop(trial_id, None)
+            live = deleted.trial if deleted else None
             if live is not None:
                 self._trials[trial_id] = live
         if live is not None and live.draft.is_kept and live.completion is not None and not live.is_stored:

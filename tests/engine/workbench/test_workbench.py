@@ -238,6 +238,22 @@ def test_what_was_deleted_does_not_stay_in_memory(bench: Workbench, monkeypatch:
     assert len(again.steps) == 2
 
 
+def test_an_unsaved_trial_that_ended_long_ago_can_be_restored(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise HistoryError("the disk is full")
+
+    monkeypatch.setattr(History, "record", fail)
+    trial = ended(bench.trials.submit(Draft("A boy", request=request(2))))
+    monkeypatch.setattr(trial_manager, "FORGET_EVERY_S", 0)
+    monkeypatch.setattr(LiveTrial, "age_s", property(lambda _: 2.0 * trial_manager.KEPT_S))
+    bench.trials.delete(trial.id)
+    ended(bench.trials.submit(Draft("A girl", request=request(2))))
+    bench.trials.restore(trial.id)
+    assert bench.trials.watch(trial.id) is trial
+
+
 def test_delete_and_restore(bench: Workbench) -> None:
     trial = ended(bench.trials.submit(Draft("A boy", request=request(2))))
     until(lambda: trial.is_stored)
