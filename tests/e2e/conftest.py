@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import psutil
@@ -151,23 +152,29 @@ def kept(tmp_path_factory: pytest.TempPathFactory, runs: list[RunRecord], export
         yield server
 
 
-def keep_process(context: BrowserContext) -> None:
-    """Open an empty page of the servers' host: the process of their pages does not end with the last of them."""
+@contextmanager
+def profile(browser: Browser, **options: Any) -> Iterator[BrowserContext]:
+    """A browser profile for as long as the block lasts.
+
+    From the second page on, Streamlit's own files are in its cache, compiled: an empty page of the servers' host keeps
+    the process of their pages. options: as for `Browser.new_context`.
+    """
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENT_MS)
     address = "http://127.0.0.1/empty"
     context.route(address, lambda route: route.fulfill(body=""))
     context.new_page().goto(address)
     context.unroute(address)
+    yield context
+    context.close()
 
 
 @pytest.fixture(scope="module")
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A profile in which nothing moves; from the second page on, Streamlit's own files are in its cache, compiled."""
-    context = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
-    context.set_default_timeout(PATIENT_MS)
-    keep_process(context)
-    context.add_init_script(ASKING)
-    yield context
-    context.close()
+    """A profile in which nothing moves."""
+    with profile(browser, viewport={"width": 1400, "height": 1000}, reduced_motion="reduce") as context:
+        context.add_init_script(ASKING)
+        yield context
 
 
 @pytest.fixture

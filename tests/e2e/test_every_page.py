@@ -11,8 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
 from engine.models import shipped
-from tests.conftest import PATIENT_MS
-from tests.e2e.conftest import Server, is_settled, keep_process
+from tests.e2e.conftest import Server, is_settled, profile
 
 pytestmark = pytest.mark.slow
 RECORDED = next(shipped("demo").glob("*.trial")).stem
@@ -132,11 +131,8 @@ def test_a_table_offers_no_csv_of_its_own(kept: Server, page: Page, path: str) -
 @pytest.fixture(scope="module")
 def phone(browser: Browser) -> Iterator[BrowserContext]:
     """A profile of a phone."""
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    context.set_default_timeout(PATIENT_MS)
-    keep_process(context)
-    yield context
-    context.close()
+    with profile(browser, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True) as context:
+        yield context
 
 
 @pytest.mark.parametrize("title", PAGES)

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from pages.parts.front_end import STATIC
 from tests.conftest import PATIENT_MS
-from tests.e2e.conftest import Server, is_settled, keep_process
+from tests.e2e.conftest import Server, is_settled, profile
 from tests.e2e.test_every_page import PAGES as EVERY_PAGE
 
 pytestmark = pytest.mark.slow
@@ -29,21 +29,18 @@ NOTE_SHIFTS = (Path(__file__).parent / "layout_shift.js").read_text("utf-8")
 @pytest.fixture(scope="module", params=["open", "closed"])
 def loading(request: pytest.FixtureRequest, browser: Browser, kept: Server) -> Iterator[BrowserContext]:
     """A profile that notes shifts; its sidebar is as a person left it."""
-    context = browser.new_context(viewport={"width": 1400, "height": 900})
-    context.set_default_timeout(PATIENT_MS)
-    keep_process(context)
-    context.add_init_script(NOTE_SHIFTS)
-    page = context.new_page()
-    page.goto(kept.url + "/benchmark?question=speed")
-    page.get_by_role("heading", name="Benchmark", exact=True).wait_for()
-    is_settled(page)
-    if request.param == "closed":
-        page.get_by_test_id("stSidebar").hover()
-        page.get_by_test_id("stSidebarCollapseButton").get_by_role("button").click()
-        expect(page.get_by_test_id("stSidebar")).to_have_attribute("data-collapsed", "true")
-    page.close()
-    yield context
-    context.close()
+    with profile(browser, viewport={"width": 1400, "height": 900}) as context:
+        context.add_init_script(NOTE_SHIFTS)
+        page = context.new_page()
+        page.goto(kept.url + "/benchmark?question=speed")
+        page.get_by_role("heading", name="Benchmark", exact=True).wait_for()
+        is_settled(page)
+        if request.param == "closed":
+            page.get_by_test_id("stSidebar").hover()
+            page.get_by_test_id("stSidebarCollapseButton").get_by_role("button").click()
+            expect(page.get_by_test_id("stSidebar")).to_have_attribute("data-collapsed", "true")
+        page.close()
+        yield context
 
 
 @pytest.mark.parametrize("name", PAGES)

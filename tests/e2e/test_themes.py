@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Literal
 
 import pytest
@@ -9,8 +10,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from engine.models import embedded_model
 from engine.runs import RunRecord
-from tests.conftest import PATIENT_MS
-from tests.e2e.conftest import ASKING, Server, is_settled, keep_process
+from tests.e2e.conftest import ASKING, Server, is_settled, profile
 
 pytestmark = pytest.mark.slow
 
@@ -43,15 +43,14 @@ OTHER: dict[Theme, Theme] = {"light": "dark", "dark": "light"}
 @pytest.fixture(scope="module")
 def systems(browser: Browser) -> Iterator[dict[Theme, BrowserContext]]:
     """A profile of a system that is light, and of one that is dark."""
-    found: dict[Theme, BrowserContext] = {}
-    for theme in OTHER:
-        found[theme] = browser.new_context(viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
-        found[theme].set_default_timeout(PATIENT_MS)
-        keep_process(found[theme])
-        found[theme].add_init_script(ASKING)
-    yield found
-    for context in found.values():
-        context.close()
+    with ExitStack() as open_profiles:
+        found: dict[Theme, BrowserContext] = {}
+        for theme in OTHER:
+            found[theme] = open_profiles.enter_context(
+                profile(browser, viewport={"width": 1400, "height": 1000}, reduced_motion="reduce")
+            )
+            found[theme].add_init_script(ASKING)
+        yield found
 
 
 @pytest.mark.parametrize("name", CHARTS)
